@@ -32,7 +32,7 @@ _EVENT_TYPES = (
 def openapi_document() -> Mapping[str, Any]:
     """Return the OpenAPI document of a gateway with default settings."""
     usage = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-    context = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stopping=asyncio.Event())
+    context = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stop_event=asyncio.Event())
     return create_app(cast(GatewayContext, context)).openapi()
 
 

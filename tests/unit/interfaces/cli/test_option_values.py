@@ -203,7 +203,7 @@ _COMMAND_FUNCTIONS = sorted(
     (names[0].value, names[1].value)
     for file in Path(cli.__path__[0]).glob("*.py")
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("call", "command")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("call_command", "command")
     for names in [node.args[node.func.id == "command" :]]
     if len(names) > 1 and isinstance(names[0], ast.Constant) and isinstance(names[1], ast.Constant)
 )
