@@ -215,7 +215,7 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     assert is_derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
     tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
-    scopes_without_derived_keys = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
+    scopes_without_derived_keys = (replace(run, execution_id="r2"), replace(run, path=(("node", "sub"),)))
     assert not any(scope.has_derived_key(task, tool) for scope in scopes_without_derived_keys)
     assert not run.has_derived_key(item_task, tool)
 
