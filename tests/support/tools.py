@@ -314,17 +314,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
         await bench.wait(name)
         return name
 
-    @tool(effects="read", max_parallel=2)
-    async def narrow(name: str, expected: int) -> int:
-        """Wait until `expected` of the two permitted calls run concurrently."""
-        bench.enter(name)
-        if bench.running[name] >= expected:
-            bench.open(name)
-        await bench.wait(name)
-        bench.leave(name)
-        return bench.max_running[name]
-
-    return [hold, hold_in_thread, hold_write, narrow]
+    return [hold, hold_in_thread, hold_write]
 
 
 def _tools_with_requests(bench: Bench) -> list[Function]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -483,10 +482,6 @@ async def test_log_lines_have_run_node_and_attempt() -> None:
     finally:
         structlog.configure(**configuration)
     assert events == [{"event": "inside", "run_id": "test", "node_id": "n1", "attempt": 2}]
-
-
-def test_modules_are_imported_without_the_workflows() -> None:
-    assert not [name for name in sys.modules if name == "workflows" and "activities" in name]
 
 
 async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
