@@ -27,7 +27,7 @@ from dagwright_onboarding.parties import (
     possible_duplicate,
 )
 from dagwright_onboarding.party_file import PartyFile, PartyRow, RejectedRow, read_party_file
-from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_row, load_simple_rows, names_to_add
+from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_identifier, load_simple_rows, names_to_add
 
 ProgressCallback = Callable[[int, int], None]
 """Called before the first and after each transaction with the number of loaded rows and the total; an exception ends
@@ -97,10 +97,10 @@ class _NameConflict(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ConflictingRow:
-    """A rejected row whose name belongs to the party `holder_id`, which another row may rename."""
+    """A rejected row whose name belongs to the party `name_holder_id`, which another row may rename."""
 
     row: PartyRow
-    holder_id: str
+    name_holder_id: str
     rejection: RejectedRow
 
 
@@ -181,7 +181,7 @@ def load_party_file(
 def _load_by_transaction(
     database: EntityDatabase, rows: Sequence[PartyRow]
 ) -> Iterator[Sequence[_RowResult | RejectedRow]]:
-    """Yield the outcomes by transaction. A row whose name another row frees is loaded after that row."""
+    """Yield the outcomes by transaction. If a row needs a name that another row gives up, it is loaded later."""
     conflicting_rows: list[_ConflictingRow] = []
     row_batches = [rows[start : start + ROWS_PER_TRANSACTION] for start in range(0, len(rows), ROWS_PER_TRANSACTION)]
     for outcome_lists in database.write_in_parts(row_batches, _load_batch):
@@ -194,21 +194,21 @@ def _load_by_transaction(
     loaded_lines = {conflict.row.line for conflict in loadable_rows}
     for conflict in conflicting_rows:
         if conflict.row.line not in loaded_lines:
-            advice = f"the rows swap names; first give {conflict.holder_id!r} a third name in a separate load"
+            advice = f"the rows swap names; first give {conflict.name_holder_id!r} a third name in a separate load"
             yield [RejectedRow(conflict.row.line, f"{conflict.rejection.reason}; {advice}")]
 
 
 def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
-    """Return the rows that can be loaded, each after the row that frees its name; omit rows that swap names."""
-    rows_by_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
+    """Return the rows that can be loaded, each after the row that gives up its name; omit rows that swap names."""
+    rows_by_name_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for conflict in conflicting_rows:
-        rows_by_holder[conflict.holder_id].append(conflict)
+        rows_by_name_holder[conflict.name_holder_id].append(conflict)
     waiting_ids = {conflict.row.id for conflict in conflicting_rows}
-    loadable_rows = deque(conflict for conflict in conflicting_rows if conflict.holder_id not in waiting_ids)
+    loadable_rows = deque(conflict for conflict in conflicting_rows if conflict.name_holder_id not in waiting_ids)
     ordered_rows: list[_ConflictingRow] = []
     while loadable_rows:
         ordered_rows.append(conflict := loadable_rows.popleft())
-        loadable_rows += rows_by_holder.pop(conflict.row.id, [])
+        loadable_rows += rows_by_name_holder.pop(conflict.row.id, [])
     return ordered_rows
 
 
@@ -280,25 +280,30 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
         _NameConflict: another party has the name.
         ValueError: the id belongs to a party of another kind, jurisdiction or date of birth.
     """
-    holder = session.get(Party, row.id) if row.id is not None else None
-    if holder is None:
+    party_with_id = session.get(Party, row.id) if row.id is not None else None
+    if party_with_id is None:
         party = find_party(session, row.key)
         if party is not None and row.id is not None:
             text = f"id: {describe(party)} already exists with the id {party.id!r}, not {row.id!r}"
             raise _NameConflict(text, other_id=party.id)
         return party, None
     # Empty fields change nothing.
-    jurisdiction, birth_date = (
-        row.key.jurisdiction or holder.jurisdiction,
-        row.key.distinguisher or holder.distinguisher,
+    jurisdiction, distinguisher = (
+        row.key.jurisdiction or party_with_id.jurisdiction,
+        row.key.distinguisher or party_with_id.distinguisher,
     )
-    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, jurisdiction, birth_date):
-        raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    name_holder = find_party(session, NaturalKey(row.key.kind, row.key.name, jurisdiction, birth_date))
-    if name_holder is not None and name_holder is not holder:
-        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(name_holder)} is {name_holder.id!r}"
-        raise _NameConflict(text, other_id=name_holder.id)
-    return holder, _rename(session, holder, row.key.name)
+    if (party_with_id.kind, party_with_id.jurisdiction, party_with_id.distinguisher) != (
+        row.key.kind,
+        jurisdiction,
+        distinguisher,
+    ):
+        raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(party_with_id)}; only its name can change")
+    party_with_name = find_party(session, NaturalKey(row.key.kind, row.key.name, jurisdiction, distinguisher))
+    if party_with_name is not None and party_with_name is not party_with_id:
+        name_holder_text = f"{describe(party_with_name)} with the id {party_with_name.id!r}"
+        text = f"id: {row.id!r} belongs to {describe(party_with_id)}, but the new name belongs to {name_holder_text}"
+        raise _NameConflict(text, other_id=party_with_name.id)
+    return party_with_id, _rename(session, party_with_id, row.key.name)
 
 
 def _rename(session: Session, party: Party, name: str) -> str | None:
@@ -356,5 +361,5 @@ def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
         raise ValueError(f"lei: {describe(party)} has the LEI {lei_of_party.value}, not {lei}")
     if lei_of_party is not None:
         return False
-    session.add(lei_row(party.id, lei))
+    session.add(lei_identifier(party.id, lei))
     return True

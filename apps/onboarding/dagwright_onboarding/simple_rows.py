@@ -58,7 +58,7 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
 
 
 def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_keys: set[str]) -> Iterator[PartyName]:
-    """Yield rows for the names that a party does not have yet.
+    """Yield a `PartyName` for each name that a party does not have yet.
 
     Args:
         known_keys: keys of the party's names; the keys of new names are added to this set.
@@ -69,8 +69,8 @@ def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_key
             yield PartyName(party_id=party_id, name=name, name_key=key, use=use.value)
 
 
-def lei_row(party_id: str, lei: str) -> PartyIdentifier:
-    """Return the row of a LEI."""
+def lei_identifier(party_id: str, lei: str) -> PartyIdentifier:
+    """Return the `PartyIdentifier` that stores a LEI."""
     return PartyIdentifier(party_id=party_id, scheme=LEI_SCHEME, value=lei)
 
 
@@ -87,9 +87,9 @@ class _StoredValues:
 
     Args:
         identities: values that a stored party has.
-        parties: natural key -> party, for the names of the rows.
-        other_name_keys: party id -> keys of the additional names of the party, for these parties.
-        leis: party id -> its LEI, for these parties.
+        parties: natural key -> party, for each party with the name or the id of a row.
+        other_name_keys: party id -> keys of the additional names, for each party in `parties`.
+        leis: party id -> LEI, for each party in `parties` that has a LEI.
     """
 
     identities: set[_Identity]
@@ -146,4 +146,4 @@ def _database_rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdenti
     yield from names_to_add(party.id, row.aliases, use=NameUse.ALIAS, known_keys=known_keys)
     yield from names_to_add(party.id, row.former_names, use=NameUse.FORMER, known_keys=known_keys)
     if row.lei is not None:
-        yield lei_row(party.id, row.lei)
+        yield lei_identifier(party.id, row.lei)

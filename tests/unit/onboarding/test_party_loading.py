@@ -217,7 +217,11 @@ def test_row_with_the_id_of_a_party_can_change_only_the_name_of_the_party(load: 
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
     report = load(f"{HEADER_WITH_ID}{rows}")
     assert report.rejected == (
-        RejectedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), but company 'Rook AG' (CH) is 'rook'"),
+        RejectedRow(
+            2,
+            "id: 'kite' belongs to company 'Kite AG' (CH), "
+            "but the new name belongs to company 'Rook AG' (CH) with the id 'rook'",
+        ),
         RejectedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
         RejectedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
@@ -264,7 +268,8 @@ def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None
 
     def reason(party_id: str, name: str, other_id: str, other_name: str) -> str:
         return (
-            f"id: {party_id!r} belongs to company {name!r} (CH), but company {other_name!r} (CH) is {other_id!r}; "
+            f"id: {party_id!r} belongs to company {name!r} (CH), "
+            f"but the new name belongs to company {other_name!r} (CH) with the id {other_id!r}; "
             f"the rows swap names; first give {other_id!r} a third name in a separate load"
         )
 
