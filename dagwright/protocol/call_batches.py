@@ -223,7 +223,7 @@ def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded_numbers:
     if number is None:
         return
     if discarded_numbers.isdisjoint(scheduler.plan.nodes[number].dependencies):
-        if scheduler.start_outside(end.task_id, at=at):
+        if scheduler.mark_running(end.task_id, at=at):
             apply_result(scheduler, end.task_id, end.payload, at=at)
             return
         if _record_late_end(scheduler, end):

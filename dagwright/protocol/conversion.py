@@ -1,8 +1,8 @@
 """Data converter of Dagwright: serialization of values and failures, alone or composed with another converter.
 
-A failure of a worker in another language, or with encryption, may have details that cannot be decoded here.
-The SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would
-be stuck.
+A failure that is encrypted, or that comes from a worker in another language, may have details that cannot be decoded
+here. With the default converter, the SDK raises while it passes the failure to the workflow, before any code of
+Dagwright runs, and the run is stuck.
 
 The engine requires that a data converter encodes JSON values as `json/plain`, passes `RawValue` unchanged, and never
 raises while the SDK decodes a payload or failure for a workflow. A payload codec and an external storage may apply any
@@ -34,7 +34,7 @@ from dagwright.core.errors import DagwrightError
 
 
 class ConverterUnusable(DagwrightError, ValueError):
-    """A data converter that runs cannot use; choose one that encodes JSON values as `json/plain`."""
+    """The data converter is not usable for runs; choose one that encodes JSON values as `json/plain`."""
 
 
 class _NullIfUndecodable(PayloadConverter):
@@ -59,7 +59,7 @@ class _TolerantDetails(FailureConverter):
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the exception of a failure."""
-        return super().from_failure(failure, _NullIfUndecodable(payload_converter))  # type: ignore[safe-super] # the other base class of each subclass
+        return super().from_failure(failure, _NullIfUndecodable(payload_converter))  # type: ignore[safe-super] # implemented by the other base class
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
@@ -79,7 +79,7 @@ class _RawIfUndecodable(PayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Return the values of payloads."""
         try:
-            return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # the other base class of each subclass
+            return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # implemented by the other base class
         # A converter raises the exceptions of its parser.
         except Exception:
             if type_hints is not None or len(payloads) < 2:

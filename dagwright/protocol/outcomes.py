@@ -97,26 +97,28 @@ def read_failure(
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
         message = cut_bytes(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
-        attempt = _attempt_of(cause, _attempts_of(error, node))
+        attempt = _attempt_of(cause, _attempt_count(error, node))
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
             failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _full_text_ref_of(cause))
-            return failure, _without_uncalled_attempt(error, attempt)
+            return failure, _attempts_that_called_tool(error, attempt)
         return NodeError(
             cause.type or "tool_failed", message, not cause.non_retryable, _full_text_ref_of(cause)
         ), attempt
     if isinstance(cause, TimeoutError):
         usage = usage_of_heartbeat(cause.last_heartbeat_details)
         failure = _read_timeout(cause, node, effects, records_starts=records_starts)
-        return failure, Attempt(_attempts_of(error, node), usage=usage)
+        return failure, Attempt(_attempt_count(error, node), usage=usage)
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
     return NodeError("tool_failed", cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
 
 
-def _attempts_of(error: BaseException, node: CompiledNode) -> int:
-    """Return the number of attempts of a failed task, by the reason for which the server stopped retrying it."""
+def _attempt_count(error: BaseException, node: CompiledNode) -> int:
+    """Return the maximum number of attempts if the task has failed in all of them; otherwise 1, because the number is
+    unknown.
+    """
     is_last_attempt = (
         isinstance(error, ActivityError | ChildWorkflowError)
         and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
@@ -182,7 +184,7 @@ def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseEx
 MAX_STORE_WAITS = 5
 """Maximum number of repetitions of one call after payload store failures."""
 _STORE_PAUSE_S = 10.0
-"""Pause before the second wait of a call for the payload store; doubled for each later wait."""
+"""Pause of the second wait of a call; the first wait has no pause, and each later wait doubles it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +203,10 @@ class StoreWait:
 def apply_store_wait(
     scheduler: "RunScheduler", task_id: str, error: BaseException | None, *, at: float
 ) -> StoreWait | None:
-    """Let a call that ended because the payload store did not respond wait for its repetition; return the wait.
+    """If a call ended because the payload store did not respond, record that the call waits for the store.
 
-    Records the usage and lineage of the call. Returns `None` if the call ended for another reason, must not be
-    repeated, or was repeated too often.
+    Records the usage and lineage of the call. Returns the wait, or `None` if the call ended for another reason, must
+    not be repeated, or was repeated too often.
     """
     size_bytes = _unstored_bytes(error)
     cause = error.__cause__ if isinstance(error, ActivityError) else error
@@ -212,12 +214,12 @@ def apply_store_wait(
         return None
     node = scheduler.state.node_of(task_id)
     tool = tool_of(node, scheduler.plan.tools)
-    # Only the worker knows the effects of a call that depend on its arguments.
+    # If the effects depend on the arguments, only the worker knows the effects, so the call does not count as a write.
     is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
     wait_count = scheduler.state.store_waits.get(task_id, (0, 0))[0]
     if tool.is_foreign or (is_write and size_bytes) or wait_count >= MAX_STORE_WAITS:
         return None
-    scheduler.await_store(task_id, at=at, attempt=_without_uncalled_attempt(cause, _attempt_of(cause, 1)))
+    scheduler.await_store(task_id, at=at, attempt=_attempts_that_called_tool(cause, _attempt_of(cause, 1)))
     return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (wait_count - 1) if wait_count else 0.0)
 
 
@@ -235,14 +237,15 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
     return size_bytes if is_size else None
 
 
-def _without_uncalled_attempt(error: BaseException, attempt: Attempt) -> Attempt:
-    """Return the attempts without the last attempt, if the last attempt did not call the tool."""
+def _attempts_that_called_tool(error: BaseException, attempt: Attempt) -> Attempt:
+    """Return the attempts that called the tool; the last attempt did not if an argument could not be loaded."""
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
 def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, at: float) -> None:
     """Handle the result of a call."""
     node = scheduler.state.node_of(task_id)
+    # The batches of a large map are child runs. The only activity of such a map joins the results.
     is_join = node.for_each is not None and scheduler.state.map_batch_of(task_id) is not None
     if node.kind == "region":
         apply_region_batch = apply_batch if node.inner is None else apply_offloaded_batch
@@ -274,8 +277,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
         return None
     node = scheduler.state.node_of(task_id)
     if node.kind == "region":
-        # The failure may concern only the batch. If the run has the nodes of the region, each of them may still fail
-        # or succeed.
+        # The failure ends only the batch. If the region is not offloaded (`inner` is `None`), its nodes end separately.
         failure, _ = read_failure(error, node, Effects.PURE)
         scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=False, error=failure)
         return failure if node.inner is not None else None
@@ -304,7 +306,7 @@ def _termination_error(tool: ToolDeclaration) -> NodeError:
 
 
 def _question_of(error: BaseException) -> RaisedQuestion | None:
-    """Return the question to a person with which a call ended, or `None`."""
+    """If a call ended with a question to a person, return the question, otherwise `None`."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
         return None

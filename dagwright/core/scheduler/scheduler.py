@@ -54,8 +54,8 @@ class Scheduler(Generic[Features]):
         self._hooks = Hooks()
         self.propagation = Propagation(state, self._hooks)
         self.rebuild = Rebuild(self.propagation)
-        self._started_outside = False
-        """Whether `start_outside` has started a task, so the queue may still contain a running task."""
+        self._has_marked_tasks = False
+        """Whether `mark_running` has marked a task, so the queue may still contain a running task."""
 
     def attach(self, features: Features, components: Sequence[SchedulerComponent]) -> None:
         """Attach components, in the order in which their hooks are called."""
@@ -110,7 +110,7 @@ class Scheduler(Generic[Features]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no task runs or could start until a person answers a request or grants budget."""
+        """Whether no task is running, and none can start before a person answers a request or grants budget."""
         queue = self.propagation.queue
         if queue.in_flight or queue.has_ready or self.is_finished:
             return False
@@ -138,7 +138,7 @@ class Scheduler(Generic[Features]):
         if state.phase.has_started_compensation:
             # The run compensates its calls.
             return None, None
-        # A new scope, without the compute budget of the activation, because the output is read only once.
+        # A new scope without compute budget, because the output is evaluated only once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.get_node_value, state.inputs))
 
     # Events. Each event ends with `propagate`, which updates the dependents of ended nodes.
@@ -183,7 +183,7 @@ class Scheduler(Generic[Features]):
         return None
 
     def _start(self, ref: TaskRef, at: float) -> Task | None:
-        """Return the task of a node or item that has passed its gates; `None` if it does not start now."""
+        """Return the task of a node or item that was removed from the queue; `None` if the task does not start now."""
         state, propagation, hooks = self.state, self.propagation, self._hooks
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record
@@ -192,9 +192,9 @@ class Scheduler(Generic[Features]):
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
-        may_have_ended = state.overrides or state.limits_changed or state.queued_tasks_may_end or self._started_outside
+        may_have_ended = state.overrides or state.limits_changed or state.queued_tasks_may_end or self._has_marked_tasks
         if record.status is not NodeStatus.READY and may_have_ended:
-            # While the task was queued, a person or the budget ended it, or `start_outside` started it.
+            # While the task was queued, a person or the budget ended it, or `mark_running` marked it.
             propagation.queue.release(number)
             return None
         for component in hooks.before_dispatch:
@@ -240,17 +240,17 @@ class Scheduler(Generic[Features]):
         self.propagation.end(ref, NodeStatus.COMPLETED, at)
         self.propagate(at)
 
-    def start_outside(self, task_id: str, *, at: float) -> bool:
-        """Mark a ready node as running, because its call was made together with the calls on which it depends.
+    def mark_running(self, task_id: str, *, at: float) -> bool:
+        """Mark a ready node as running: its call was already made in one batch with the calls on which it depends.
 
         Returns:
-            Whether the node was ready; the caller then has to report its end.
+            Whether the node was ready. If so, the caller has to report the end of the node.
         """
         ref = self.state.items.ref(task_id)
         record = self.state.record(ref)
         if record.status is not NodeStatus.READY:
             return False
-        self._started_outside = True
+        self._has_marked_tasks = True
         record.status, record.started_at = NodeStatus.RUNNING, at
         self.propagation.queue.occupy(ref.node)
         return True
@@ -325,8 +325,8 @@ class Scheduler(Generic[Features]):
             return None
         self.propagation.queue.release(number)
         record.attempts = attempt.count
+        # After several attempts, keep the time of the dispatch: `attempt.started_at` is the start of the last attempt.
         if attempt.count <= 1 or record.started_at is None:
-            # `attempt` is the last attempt. With several attempts, the first attempt started at the dispatch.
             record.started_at = attempt.started_at or record.started_at
         if state.overrides and (override := state.overrides.get(task_id)) is not None:
             record.attempts += override.attempts
@@ -372,8 +372,8 @@ class Scheduler(Generic[Features]):
     def cancel(self, at: float, *, reason: str | None = None) -> None:
         """Cancel everything that has not started. The driver cancels running tasks and reports their ends.
 
-        A run that is already cancelled or aborted does not change. A run that compensates its calls continues to do
-        so until it is cancelled a second time.
+        A stopped run does not change. A compensating run stops at its second cancellation; a run that only compensates
+        the calls of another run stops at its first.
         """
         state = self.state
         if state.is_stopped:
