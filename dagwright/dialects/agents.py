@@ -24,7 +24,7 @@ def read_agents(raw: JsonValue) -> Document:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
     draft = DocumentDraft("agents", "/nodes")
-    nodes = draft.entries(raw, "nodes", other_keys=ROOT_KEYS)
+    nodes = draft.entries_under_key(raw, "nodes", other_keys=ROOT_KEYS)
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     if isinstance(metadata, dict):
         draft.metadata = metadata

@@ -55,7 +55,7 @@ class DocumentDraft:
 
     Args:
         dialect: name of the dialect.
-        at: pointer of the list of entries. A node has the same index as its entry.
+        entries_pointer: pointer of the list of entries. A node has the same index as its entry.
         nodes: nodes in Dagwright's own dialect.
         worker_nodes: indices of the nodes with a worker tool.
         moved_pointers: pointer into the plan -> pointer into the document as written, for items that follow an omitted
@@ -63,7 +63,7 @@ class DocumentDraft:
     """
 
     dialect: str
-    at: str
+    entries_pointer: str
     nodes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     bindings: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class DocumentDraft:
     def document(
         self,
         *,
-        pointers: Callable[[], Iterable[tuple[str, str]]] = tuple,
+        additional_pointers: Callable[[], Iterable[tuple[str, str]]] = tuple,
         unknown_node_hint: str | None = None,
     ) -> Document:
         """Return the document. Its plan is not validated.
 
         Args:
-            pointers: returns additional pairs of a pointer into the plan and a pointer into the document as written;
+            additional_pointers: returns pairs of a pointer into the plan and a pointer into the document as written;
                 the pair for the list of entries is included in any case.
         """
         plan: dict[str, Any] = {"plan": 1}
@@ -91,7 +91,9 @@ class DocumentDraft:
         return Document(
             plan=plan,
             dialect=self.dialect,
-            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers()), **self.moved_pointers}),
+            pointers=WrittenPointers(
+                lambda: {"/nodes": self.entries_pointer, **dict(additional_pointers()), **self.moved_pointers}
+            ),
             bindings=self.bindings,
             problems=self.problems,
             notes=self.notes,
@@ -99,7 +101,7 @@ class DocumentDraft:
             worker_nodes=frozenset(self.worker_nodes),
         )
 
-    def entries(self, raw: JsonValue, key: str, *, other_keys: Collection[str] = ()) -> list[Any]:
+    def entries_under_key(self, raw: JsonValue, key: str, *, other_keys: Collection[str] = ()) -> list[Any]:
         """Return the list under a key of the document.
 
         Args:
@@ -116,9 +118,9 @@ class DocumentDraft:
         if key not in raw:
             self.problems.append(Problem("invalid_field", f"the key {key!r} is missing"))
             raise PlanInvalid(self.problems)
-        return self.checked_entries(raw[key], name=f"{key!r}")
+        return self.entries_of_list(raw[key], name=f"{key!r}")
 
-    def checked_entries(self, entries: JsonValue, *, name: str) -> list[Any]:
+    def entries_of_list(self, entries: JsonValue, *, name: str) -> list[Any]:
         """Return the entries if they are a non-empty list.
 
         Raises:
@@ -126,9 +128,11 @@ class DocumentDraft:
         """
         if not isinstance(entries, list):
             message = f"{name} must be a list, not {describe(entries)}"
-            self.problems.append(Problem("invalid_field", message, self.at))
+            self.problems.append(Problem("invalid_field", message, self.entries_pointer))
         elif not entries:
-            self.problems.append(Problem("empty_plan", f"{name} is empty: there is nothing to run", self.at))
+            self.problems.append(
+                Problem("empty_plan", f"{name} is empty: there is nothing to run", self.entries_pointer)
+            )
         else:
             return entries
         raise PlanInvalid(self.problems)
@@ -140,7 +144,7 @@ class DocumentDraft:
             name: name of the entry in messages, such as `intent 3`.
             node: ID of its node.
         """
-        at = f"{self.at}/{index}"
+        at = f"{self.entries_pointer}/{index}"
         if isinstance(raw, dict):
             return ObjectReader(
                 raw,

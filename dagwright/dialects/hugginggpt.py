@@ -34,14 +34,16 @@ def read_hugginggpt(raw: JsonValue) -> Document:
         PlanInvalid: there is no such list, or it is empty.
     """
     draft = DocumentDraft("hugginggpt", "")
-    tasks = draft.checked_entries(raw, name="a plan in the dialect hugginggpt")
+    tasks = draft.entries_of_list(raw, name="a plan in the dialect hugginggpt")
     ids = _ids(tasks)
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
-        draft.nodes.append(_node(entry, draft, known_ids=known_ids) if entry is not None else node)
-    return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
+        stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
+        draft.nodes.append(_node(entry, draft, known_ids=known_ids) if entry is not None else stand_in_node)
+    return draft.document(
+        additional_pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)]
+    )
 
 
 def _pointers(index: int) -> Sequence[tuple[str, str]]:

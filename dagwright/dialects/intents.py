@@ -46,7 +46,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
         PlanInvalid: there is no list of intents, or it is empty.
     """
     draft = DocumentDraft("intents", "/intents")
-    intents = draft.entries(raw, "intents", other_keys=("explanation", "confidence"))
+    intents = draft.entries_under_key(raw, "intents", other_keys=("explanation", "confidence"))
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
     setters: dict[str, str] = {}
@@ -62,7 +62,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
             if tool is not None and tool.sets is not None:
                 setters[tool.sets] = node_id
         draft.nodes.append(node)
-    return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_REFERENCE_HINT)
+    return draft.document(additional_pointers=lambda: _pointers(intents), unknown_node_hint=_REFERENCE_HINT)
 
 
 def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -34,21 +34,23 @@ def read_nestful(raw: JsonValue) -> Document:
         PlanInvalid: there is no such list, or it is empty.
     """
     draft = DocumentDraft("nestful", "")
-    calls = draft.checked_entries(raw, name="a plan in the dialect nestful")
+    calls = draft.entries_of_list(raw, name="a plan in the dialect nestful")
     has_output = len(calls) > 1 and isinstance(calls[-1], dict) and calls[-1].get("name") == OUTPUT_CALL
     call_count = len(calls) - 1 if has_output else len(calls)
     ids = _ids(calls[:call_count])
     known_ids = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
-        draft.nodes.append(_node(entry, known_ids=known_ids) if entry is not None else node)
+        stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
+        draft.nodes.append(_node(entry, known_ids=known_ids) if entry is not None else stand_in_node)
     output: JsonValue = None
     if has_output:
         output_call = ObjectReader(calls[-1], f"/{call_count}", OUTPUT_CALL, None, draft.problems)
         output_call.expect_keys(KEYS)
         output = _arguments(output_call, known_ids=known_ids)
-    document = draft.document(pointers=lambda: [*_pointers(call_count), ("/output", f"/{call_count}/arguments")])
+    document = draft.document(
+        additional_pointers=lambda: [*_pointers(call_count), ("/output", f"/{call_count}/arguments")]
+    )
     return document if output is None else _set_output(document, output)
 
 

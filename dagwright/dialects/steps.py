@@ -22,17 +22,19 @@ def read_steps(raw: JsonValue) -> Document:
     """
     if isinstance(raw, list):
         draft = DocumentDraft("steps", "")
-        steps = draft.checked_entries(raw, name="the list of steps")
+        steps = draft.entries_of_list(raw, name="the list of steps")
     else:
         key = "plan" if isinstance(raw, dict) and "plan" in raw and "steps" not in raw else "steps"
         draft = DocumentDraft("steps", f"/{key}")
-        steps = draft.entries(raw, key)
+        steps = draft.entries_under_key(raw, key)
     for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
         entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
-        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
-        draft.nodes.append(_node(entry, node_id) if entry is not None else node)
+        stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
+        draft.nodes.append(_node(entry, node_id) if entry is not None else stand_in_node)
     return draft.document(
-        pointers=lambda: [(f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))]
+        additional_pointers=lambda: [
+            (f"/nodes/{index}/title", f"{draft.entries_pointer}/{index}/intent") for index in range(len(steps))
+        ]
     )
 
 

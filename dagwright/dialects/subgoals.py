@@ -38,7 +38,7 @@ def read_subgoals(raw: JsonValue) -> Document:
     draft = DocumentDraft("subgoals", "/sub_goals")
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
-    sub_goals = draft.entries(raw, "sub_goals", other_keys=("action", "reasoning"))
+    sub_goals = draft.entries_under_key(raw, "sub_goals", other_keys=("action", "reasoning"))
     slots = _declared_slots(sub_goals)
     for index, sub_goal in enumerate(sub_goals):
         number = _id_of(sub_goal)
@@ -50,7 +50,7 @@ def read_subgoals(raw: JsonValue) -> Document:
             node = {"id": node_id, **_fields(entry, slots)}
             draft.worker_nodes.add(index)
         draft.nodes.append(node)
-    return draft.document(pointers=lambda: _pointers(sub_goals))
+    return draft.document(additional_pointers=lambda: _pointers(sub_goals))
 
 
 def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
     draft = DocumentDraft("taskbench", f"/{NODES}")
-    nodes = draft.entries(raw, NODES, other_keys=_ROOT_KEYS)
+    nodes = draft.entries_under_key(raw, NODES, other_keys=_ROOT_KEYS)
     assert isinstance(raw, dict)
     task_names = [node.get("task") if isinstance(node, dict) else None for node in nodes]
     graph = _Graph(task_names, tools)
@@ -53,7 +53,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
             node_document["title"] = titles[index]
         draft.nodes.append(node_document)
     return draft.document(
-        pointers=lambda: [(f"/nodes/{index}/tool", f"/{NODES}/{index}/task") for index in range(len(nodes))]
+        additional_pointers=lambda: [(f"/nodes/{index}/tool", f"/{NODES}/{index}/task") for index in range(len(nodes))]
     )
 
 

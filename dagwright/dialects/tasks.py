@@ -27,7 +27,7 @@ def read_tasks(raw: JsonValue) -> Document:
         PlanInvalid: there is no list of tasks, or it is empty.
     """
     draft = DocumentDraft("tasks", "/dag")
-    tasks = draft.entries(raw, "dag")
+    tasks = draft.entries_under_key(raw, "dag")
     ids = node_ids(tasks, kind="task")
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
@@ -37,7 +37,7 @@ def read_tasks(raw: JsonValue) -> Document:
             node = _node(entry, node_id)
             draft.notes += _added_edge_notes(node, known_ids)
         draft.nodes.append(node)
-    return draft.document(pointers=lambda: _pointers(len(tasks)))
+    return draft.document(additional_pointers=lambda: _pointers(len(tasks)))
 
 
 def _pointers(count: int) -> Iterator[tuple[str, str]]:
