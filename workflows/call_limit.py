@@ -81,7 +81,7 @@ class CallLimitWorkflow:
     async def _wait(self) -> None:
         """Wait for a message that may end the execution. Without a limit, also wait for the end of the hold."""
         had_limit = self._has_limit
-        remaining_s = None if had_limit else max(0.001, self._state.hold.ends_at - now_s())
+        remaining_s = None if had_limit else max(0.001, self._state.hold.recent_until - now_s())
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: self._has_ended or self._is_full or self._has_limit != had_limit, timeout=remaining_s
@@ -93,7 +93,7 @@ class CallLimitWorkflow:
 
     @property
     def _has_ended(self) -> bool:
-        return not self._has_limit and now_s() >= self._state.hold.ends_at
+        return not self._has_limit and now_s() >= self._state.hold.recent_until
 
     @property
     def _is_full(self) -> bool:

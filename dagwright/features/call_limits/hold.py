@@ -40,8 +40,8 @@ class Hold:
     paced_at: float = 0.0
 
     @property
-    def ends_at(self) -> float:
-        """Time from which the hold has no effect."""
+    def recent_until(self) -> float:
+        """Time until which the hold is recent (see `RECENT_S`); afterwards it has no effect."""
         return max(self.until, self.next_at) + RECENT_S if self.until else 0.0
 
     @property
@@ -54,7 +54,7 @@ class Hold:
         if until <= self.until:
             return
         if now >= self.until:
-            is_repeated = now < self.ends_at
+            is_repeated = now < self.recent_until
             self.interval_s = min(self.interval_s * 2, _MAX_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
         # A call whose booked start is now inside the hold requests a start again at that time, and gets a later one.
         self.until, self.requested_by, self.next_at = until, requested_by, until
@@ -74,7 +74,7 @@ class Hold:
 
     def is_recent(self, now: float) -> bool:
         """Return whether calls that were held may still come back."""
-        return now < self.ends_at
+        return now < self.recent_until
 
     def book_paced_start(self, at: float) -> float:
         """Book the start of a call that comes back after the hold.
