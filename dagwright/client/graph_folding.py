@@ -65,8 +65,8 @@ class _Box:
         return {**document, "states": ", ".join(states)}
 
 
-def drawable_graph(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return the graph of a run in the format of `graph --format json`, folded if it is too large to be drawn.
+def graph_of_boxes(scheduler: "RunScheduler") -> dict[str, Any]:
+    """Return the graph of a run as boxes, in the format of `graph --format json`; fold a graph that is too large.
 
     A box that represents several nodes lists the number of nodes per status in `states`. For a run of the profile
     `rounds`, the edges show the dependencies of the worker tools and the order of the rounds.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.graph_folding import drawable_graph
+from dagwright.client.graph_folding import graph_of_boxes
 from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ async def read_drawing(runs: "Runs", run_id: str) -> Drawing:
 
 
 async def _graph_to_draw(runs: "Runs", view: "RunView") -> Mapping[str, Any]:
-    """Return the complete graph of a run, or its drawable graph if it is large or has groups."""
+    """Return the graph of a run with its groups; fold a large graph."""
     has_groups = any("group" in node for node in view.graph()["nodes"])
     if view.scheduler is not None and (has_groups or (view.nodes_total or 0) > MAX_NODES):
-        return drawable_graph(view.scheduler)
+        return graph_of_boxes(view.scheduler)
     complete_graph = runs.graph(view)
     return {
         "nodes": [node async for node in complete_graph.nodes()],

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.graph import GraphListing
-from dagwright.client.graph_folding import drawable_graph, is_folded
+from dagwright.client.graph_folding import graph_of_boxes, is_folded
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import namespace_runs
@@ -187,7 +187,7 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
 
 def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
     """Write the graph of a run; in large runs a box represents several nodes."""
-    diagram = drawable_graph(view.scheduler) if view.scheduler else view.graph()
+    diagram = graph_of_boxes(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing_format == "svg" else mermaid)(diagram))
     if is_folded(diagram) and view.scheduler:
         total, run_id = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)

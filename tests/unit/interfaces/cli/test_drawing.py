@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.graph_folding import MAX_BOXES, MAX_EDGES, drawable_graph, is_folded
+from dagwright.client.graph_folding import MAX_BOXES, MAX_EDGES, graph_of_boxes, is_folded
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.protocol.documents import graph_document
@@ -102,11 +102,11 @@ def node(number: int, *dependencies: int, tool: str = "t") -> CompiledNode:
 
 def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     scheduler = started_scheduler(CompiledPlan([node(0), node(1, 0), node(2, 0, 1)]))
-    assert drawable_graph(scheduler) == graph_document(scheduler)
-    assert not is_folded(drawable_graph(scheduler))
+    assert graph_of_boxes(scheduler) == graph_document(scheduler)
+    assert not is_folded(graph_of_boxes(scheduler))
     node_with_name_of_a_box = CompiledNode(id="400 nodes: n0 … n399", tool="x")
     scheduler = started_scheduler(CompiledPlan([*map(node, range(2 * MAX_BOXES)), node_with_name_of_a_box]))
-    names = [box["node_id"] for box in drawable_graph(scheduler)["nodes"]]
+    names = [box["node_id"] for box in graph_of_boxes(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
@@ -120,7 +120,7 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first_box, second_box = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
-    folded_graph = drawable_graph(scheduler)
+    folded_graph = graph_of_boxes(scheduler)
     assert folded_graph == {
         "nodes": [
             _box("n0", None, "completed"),
@@ -140,7 +140,7 @@ def test_hundred_thousand_nodes_are_few_boxes_without_a_cycle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
     scheduler = started_scheduler(CompiledPlan(nodes))
     start_s = time.process_time()
-    folded_graph = drawable_graph(scheduler)
+    folded_graph = graph_of_boxes(scheduler)
     assert time.process_time() - start_s < 20, "folding takes quadratic time"
     assert is_folded(folded_graph)
     assert len(folded_graph["nodes"]) <= MAX_BOXES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.graph_folding import drawable_graph, is_folded
+from dagwright.client.graph_folding import graph_of_boxes, is_folded
 from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished_task
 from dagwright.features.explain.why import blocking_chain, why
@@ -102,7 +102,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     status_lines = _status_lines(question, capsys)
     _print_node("sg1", sg1, [], Output())
     node_lines = capsys.readouterr().out.splitlines()
-    mermaid_lines = mermaid(drawable_graph(question.scheduler)).splitlines()
+    mermaid_lines = mermaid(graph_of_boxes(question.scheduler)).splitlines()
     kinds_and_names = [line for line in _line_kinds_and_names(question) if line[1] in ("sg1", "sg3")]
     assert kinds_and_names == [["failed", "sg1"], ["superseded", "sg3"]]
     # `sg3` waited for `sg1` and never started. It is superseded, and not failed.
@@ -151,7 +151,7 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
 def test_graph_names_worker_tools_and_marks_partial_results() -> None:
     question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
-    graph = drawable_graph(question.scheduler)
+    graph = graph_of_boxes(question.scheduler)
     mermaid_text = mermaid(graph)
     assert "sg1<br/>pick · Numbers of Maersk<br/>" in mermaid_text
     assert next(line for line in mermaid_text.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
@@ -172,7 +172,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
-    graph = drawable_graph(question.scheduler)
+    graph = graph_of_boxes(question.scheduler)
     assert {node["node_id"]: node.get("group") for node in graph["nodes"]} == {
         **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
         **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},
