@@ -15,7 +15,7 @@ from dagwright.core.compiler.plan_text import changing_node_count, summary_and_d
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.agents import DECLARATION, agent_cards
+from dagwright.core.model.agents import DECLARATION_ADAPTER, agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import ASK_FOR_CHANGES
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -64,7 +64,7 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, allows_inline_agents: 
     """
     tool_names = {*tools} if allows_inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     entries = [
-        DECLARATION.dump_python(
+        DECLARATION_ADAPTER.dump_python(
             tool if tool.name in tool_names else replace(tool, description=""), mode="json", exclude_defaults=True
         )
         for tool in tools.values()

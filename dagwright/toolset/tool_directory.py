@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.agents import DECLARATION, AgentCard, agent_cards, card_from_json
+from dagwright.core.model.agents import DECLARATION_ADAPTER, AgentCard, agent_cards, card_from_json
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
@@ -29,10 +29,11 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
     """Publish the tools of a worker whose workflows are on `task_queue`; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
-        # Concurrently: with a bucket, a worker of hundreds of tools would otherwise accept no work for many seconds.
+        # Entries are written concurrently: hundreds of consecutive writes to a bucket would take many seconds, and the
+        # worker accepts no work before they end.
         async with asyncio.TaskGroup() as group:
             for tool in tools:
-                content = DECLARATION.dump_json(tool)
+                content = DECLARATION_ADAPTER.dump_json(tool)
                 group.create_task(
                     store.put_cache_entry(_tool_key(tool.name, task_queue), content, expires_at=expires_at)
                 )
@@ -49,7 +50,7 @@ async def find_published_tools(
         try:
             content = await store.get_cache_entry(_tool_key(name, task_queue))
             if content is not None:
-                declarations[name] = DECLARATION.validate_json(content)
+                declarations[name] = DECLARATION_ADAPTER.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
             _logger.warning("the tools of other workers could not be read", tool=name, error=str(error))
     return declarations
@@ -73,7 +74,7 @@ async def published_tools_of_plan(
     context: Mapping[str, Any] | None = None,
     dialect: str | None = None,
 ) -> Mapping[str, ToolDeclaration]:
-    """Return the tools of a plan that other workers have published, except those among `tools`.
+    """Return the published declarations of the tools that a plan needs and `tools` lacks.
 
     Args:
         plan: an uncompiled plan.

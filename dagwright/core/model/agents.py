@@ -235,10 +235,10 @@ def agent_declaration(card: AgentCard) -> ToolDeclaration:
     )
 
 
-DECLARATION: TypeAdapter[ToolDeclaration] = TypeAdapter(ToolDeclaration)
+DECLARATION_ADAPTER: TypeAdapter[ToolDeclaration] = TypeAdapter(ToolDeclaration)
 """JSON form of a declaration with all its fields, including the card of an agent."""
 # `ToolDeclaration` refers to `AgentCard`, which its module does not import.
-DECLARATION.rebuild()
+DECLARATION_ADAPTER.rebuild()
 
 
 def tool_of_agent(name: str, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration | None:

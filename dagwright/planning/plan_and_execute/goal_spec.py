@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.core.model.agents import DECLARATION
+from dagwright.core.model.agents import DECLARATION_ADAPTER
 from dagwright.core.model.compiled import (
     CompiledNode,
     node_from_json,
@@ -75,7 +75,7 @@ def decode_tools(encoded: Any) -> dict[str, ToolDeclaration]:
     """
     if not isinstance(encoded, list):
         raise ValueError("tools must be a list")
-    tools = [DECLARATION.validate_python(tool) for tool in encoded]
+    tools = [DECLARATION_ADAPTER.validate_python(tool) for tool in encoded]
     return {tool.name: tool for tool in tools}
 
 
