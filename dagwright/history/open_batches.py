@@ -51,7 +51,7 @@ class OpenCallBatches:
     ) -> bool:
         """Apply the end of a call batch; return whether the activity is a call batch.
 
-        Calls without a result keep running, because the run makes them again.
+        Tasks of calls without a result keep the status `running`, because the run makes the calls again.
 
         Args:
             result: `None` if the activity failed or was cancelled.

@@ -38,7 +38,7 @@ _IMPURE_MODULES = {
 _DOCSTRING_FIRST = re.compile(r'(#.*\n|\s)*r?"""\S')
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _EXAMPLE_HOME = "/".join(["", "home", "ann"])
-"""Folder of the user in the output that pages show."""
+"""Home folder in the sample output on documentation pages."""
 _TEST_KINDS = {
     "architecture",
     "chaos",
@@ -124,7 +124,7 @@ def test_only_programs_load_the_settings() -> None:
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
-    # Tools get settings from the environment of a call. Python programs get them from a client or `dagwright.run`.
+    # Built-in tools get settings from a `ToolEnvironment`. Python programs get them from a client or `dagwright.run`.
     assert loaders == programs | {"dagwright/client/client.py", "dagwright/client/run_script.py"}
 
 

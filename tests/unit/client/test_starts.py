@@ -1,4 +1,4 @@
-"""Start requests that Python programs make from plans, requests in natural language, and options."""
+"""How Python programs prepare the start of a run: from a plan or from natural language, with options."""
 
 import json
 import logging
@@ -100,7 +100,7 @@ def test_invalid_plan_is_rejected() -> None:
         read_plan("missing.yaml")
 
 
-def test_options_have_the_forms_of_the_command_line(tmp_path: Path) -> None:
+def test_start_options_are_converted_to_run_options(tmp_path: Path) -> None:
     (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
     actual = run_options(
         StartOptions(

@@ -191,7 +191,7 @@ async def test_rejected_optional_fields_are_omitted_or_renamed() -> None:
         ([SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED], None),
     ],
 )
-async def test_answer_that_is_not_an_object_is_wrapped(rejections: list[HttpError], answer: Any) -> None:
+async def test_array_output_is_read_from_its_wrapper_or_directly(rejections: list[HttpError], answer: Any) -> None:
     response = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*rejections, response) as server:
         actual = await complete(server, model_call(output=NUMBERS))
