@@ -195,6 +195,6 @@ def parse_limits(text: str) -> Mapping[Subject, CallLimit]:
         name, _, limit = entry.partition(" ")
         subject = parse_subject(name)
         if subject in limits:
-            raise CallLimitInvalid(f"{subject} has two limits; write their parts together")
+            raise CallLimitInvalid(f"{subject} has two limits; write them as one limit")
         limits[subject] = parse_limit(limit)
     return limits

@@ -87,9 +87,9 @@ class CompiledNode:
     Args:
         id: as written, in NFC.
         kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
-            `region` is one activity for all its members; `lookup` is a tool call that finds an entity. An `external`
-            node runs elsewhere. In the plan of a run, the report of its region completes the node; in the plan of a
-            region batch, the report of the run.
+            `region` is one activity for all its members; `lookup` is a tool call that finds an entity. `external` is a
+            node that another plan runs and reports: in the plan of a run, a member of a region; in the plan of a
+            region batch, a dependency outside the region.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -103,8 +103,9 @@ class CompiledNode:
         on_error: effect of a failure on the dependents; with `value`, that value becomes the result. With `replan` the
             dependents are blocked until the planner of the run has written the replacement.
         members: for a region, the numbers of its nodes in an order in which they can run; for an offloaded region,
-            only those nodes that nodes outside need.
-        inner: reference of the nodes of an offloaded region; see `dagwright.core.compiler.offloaded_regions`.
+            only the nodes whose results are needed outside the region.
+        inner: for an offloaded region, reference of its nodes in the payload store; see
+            `dagwright.core.compiler.offloaded_regions`.
         inner_count: number of nodes of an offloaded region.
         reads: for an offloaded region, the numbers of the nodes outside whose results it reads.
     """
@@ -476,7 +477,7 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
 
 
 def _bindings_to_json(bindings: Sequence[Binding]) -> list[Any] | dict[str, Any]:
-    """Return `{key: template}` if each binding is a value of the object, otherwise `[[path, template], …]`."""
+    """Return `{key: template}` if each path is a single key, otherwise `[[path, template], …]`."""
     encoded = [[list(path), _template_to_json(template)] for path, template in bindings]
     templates_by_key = {path[0]: template for path, template in encoded if len(path) == 1 and isinstance(path[0], str)}
     return templates_by_key if len(templates_by_key) == len(encoded) else encoded

@@ -1,8 +1,8 @@
 """JSON Schemas: their validator, with Dagwright's keywords for text formats and entity kinds.
 
 The keyword `x-dagwright-text` names the format of a text and accepts all values that are not texts. It is a separate
-keyword because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so
-that checking a plan never uses the network.
+keyword because no pattern can describe a JSONPath query, and validators may ignore `format`. A schema must be
+self-contained, so that checking a plan never uses the network.
 """
 
 import json

@@ -28,7 +28,7 @@ MAX_LOOKUPS = 1_000
 KNOWN_BEFORE = "known before"
 """Reason of a binding whose entity was found before the run."""
 KNOWN_AS = "known_as"
-"""Argument of a find node whose entity is not searched for, and its key in the input of `bind`."""
+"""Key of `Lookup.known_as` in the arguments of a find node and in the input of `bind`."""
 _DISPLAY_NAME = "called"
 """Argument with the display name of an entity that is not searched for."""
 _NON_FILTER_KEYS = frozenset(
@@ -112,7 +112,7 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id, with a digest of the key if another lookup has this id: only the names of their filters differ."""
+    """Return the id, with a digest of the key if a lookup that differs only in the names of its filters has this id."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 

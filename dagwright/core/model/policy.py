@@ -253,6 +253,7 @@ _PATTERN_SYNTAX = re.compile(r"[\\^$.|?*+()\[\]{}]")
 """Characters that need an escape in a pattern of JSON Schema."""
 _ADDRESS = re.compile(r"(?:(https?)://|(?<![\w.@-])(?=www\.))([^\s/?#]+)", re.IGNORECASE)
 _ARGUMENTS_WITHOUT_TEXT = {"properties": {"text": {"const": None}}}
+"""Arguments of `search_files` that find files by name and read no file."""
 _HOST = re.compile(r"([\w-]+(?:\.[\w-]+)*)(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 

@@ -199,7 +199,7 @@ class NodeStatus(StrEnum):
     @property
     def has_run(self) -> bool:
         """Return whether a node in this state has run, with or without success."""
-        return self in _RUN_STATES
+        return self in _EXECUTED
 
     @property
     def is_passed(self) -> bool:
@@ -217,7 +217,7 @@ _FINAL = frozenset(
         NodeStatus.SUPERSEDED,
     }
 )
-_RUN_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
+_EXECUTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
 _PASSED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
 
 
@@ -284,10 +284,10 @@ class NodeError:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Attempts that led to an outcome, as far as the driver of the scheduler knows them.
+    """Last attempt of a call, as far as the driver of the scheduler knows it.
 
     Args:
-        count: attempts so far, 1 for the first; 0 if there was no attempt.
+        count: number of attempts so far; 0 if there was no attempt.
         started_at: start of the last attempt in seconds since the epoch, if known.
         tool_version: version of the tool that made the outcome.
         cached: `{"made_at", "run_id", "node_id"}` of the earlier call whose outcome was reused, if any.
@@ -451,4 +451,4 @@ ONE_ATTEMPT = Attempt()
 
 
 NO_ATTEMPT = Attempt(0)
-"""Attempt of a call that was dispatched but never sent."""
+"""For a call that ended before its first attempt."""
