@@ -87,7 +87,7 @@ class AccessMiddleware:
         key = authorization[len(_BEARER_PREFIX) :].strip() if authorization.lower().startswith(_BEARER_PREFIX) else ""
         try:
             if not self._keys.are_required():
-                self._reject_foreign_origin(headers)
+                self._reject_foreign_site(headers)
                 return ANYONE
             caller = self._keys.caller_of(key)
         except KeysUnreadable as error:
@@ -110,7 +110,7 @@ class AccessMiddleware:
             message = f"too many requests with an invalid key from this address: {INVALID_KEYS_PER_MINUTE} a minute"
             raise rate_limit_error(message, retry_after_s=wait_s)
 
-    def _reject_foreign_origin(self, headers: Headers) -> None:
+    def _reject_foreign_site(self, headers: Headers) -> None:
         if (rejection := self._hosts.rejection(headers)) is not None:
             code, message = rejection
             raise ApiError(code, message)

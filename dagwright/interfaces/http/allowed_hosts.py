@@ -1,7 +1,7 @@
 """Protection of a gateway without keys against pages of other sites.
 
-A page of another site can make a browser on this machine send requests to the gateway. The header `Origin` is then
-that site. With DNS rebinding, the page can even read the responses. The header `Host` is then the name of that site.
+A page of another site can make a browser on this machine send requests to the gateway. The header `Origin` then
+names that site. With DNS rebinding, the page can even read the responses, and the header `Host` also names that site.
 """
 
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ class AllowedHosts:
     IP addresses are always accepted as hosts, because DNS rebinding needs a name.
 
     Args:
-        names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
+        names: hosts of a proxy in front of the gateway; their pages may call it from any port and scheme.
         origins: origins of other pages that may call the gateway, such as `https://a.example.com`.
-        listening_host: host that the gateway listens on, besides `localhost`. Pages of both hosts may use the
-            port of the gateway only.
+        listening_host: host that the gateway listens on. Pages of this host and of `localhost` may call the
+            gateway only from its port.
     """
 
     def __init__(

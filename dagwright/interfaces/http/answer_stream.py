@@ -51,7 +51,7 @@ class ReceivedAnswer:
             RPCError: the server does not respond.
         """
         if await context.runs.token_streams.was_superseded(run, self._resumed_at):
-            # The next text then restarts the answer, and is not the text of the next turn.
+            # The next text is then sent as a restart of the answer, not as the next turn.
             self._node, self._resumed_at = "", NO_TEXT
 
     def text_for(self, part: TextPart) -> str:
@@ -79,7 +79,7 @@ class AnswerStream:
 
     Args:
         cursor: cursor of the client; `None` for a new stream.
-        progress: content in addition to the answer.
+        progress: whether progress events are sent in addition to the answer, and which.
         is_buffered: whether the answer is sent as a whole. An answer with a schema is validated before it is sent.
     """
 
@@ -140,7 +140,7 @@ class AnswerStream:
         return events
 
     def final_progress(self, error: ApiError | None = None) -> list[Event]:
-        """Return the progress events of the run status after the answer; may be empty.
+        """Return the progress events that report the run status after the answer; may be empty.
 
         One event of the stream contains all of them.
 

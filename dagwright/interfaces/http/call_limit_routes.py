@@ -51,7 +51,8 @@ class CallLimitDocument(BaseModel):
     is_declared: bool = Field(description="Whether workers declare the limit; otherwise it was set at run time.")
     by: str | None = Field(default=None, description="User name of the person who set the limit, if known.")
     running: int | None = Field(
-        default=None, description="Calls that run under a concurrency limit; null if the limit does not respond."
+        default=None,
+        description="Calls that run under a concurrency limit; null if the workflow of the limit does not respond.",
     )
     waiting: int | None = Field(default=None, description="Estimated number of calls that wait.")
     hold_reason: str | None = Field(

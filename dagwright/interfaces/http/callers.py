@@ -26,8 +26,8 @@ class KeyScope(StrEnum):
     ANSWER = "answer"
     """Answer requests of runs."""
     OPERATE = "operate"
-    """Cancel, pause, change and fork runs, change their limits and policies, answer with nodes, and see the URL of the
-    Temporal UI in `ui_url`."""
+    """Cancel, pause, change and fork runs, change their limits and policies, add nodes with an answer, and see the URL
+    of the Temporal UI in `ui_url`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Caller:
 
     @property
     def run_owner(self) -> str | None:
-        """Owner whose limit of open runs applies to the runs that the caller starts; `None` if no key is required."""
+        """Owner whose quota of open runs counts the runs of the caller; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key_id is not None else self.owner
 
     @property

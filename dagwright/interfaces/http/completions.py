@@ -150,7 +150,7 @@ async def stream_answer(
 
 
 def _is_answered_by_model(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
-    """Return whether the model certainly answers a request, whatever text its messages have."""
+    """Return whether the model answers a request regardless of the text of its messages."""
     if target.needs_run or options.routing_mode not in (None, RoutingMode.DIRECT):
         return False
     return options.routing_mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
@@ -206,8 +206,9 @@ def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[s
 
 
 def _finish_reason(outcome: RunOutcome) -> str:
-    has_unnamed_call = outcome.output is not None and outcome.is_call and not outcome.output.is_named
-    return "tool_calls" if outcome.requests_as_calls or has_unnamed_call else "stop"
+    # If `tool_choice` names the function, the finish reason is `stop`, as in OpenAI's API.
+    is_chosen_call = outcome.output is not None and outcome.is_call and not outcome.output.is_named
+    return "tool_calls" if outcome.requests_as_calls or is_chosen_call else "stop"
 
 
 # Streamed answers of a run.
@@ -300,7 +301,7 @@ class _ChunkBuilder:
         self._created_at = int(time.time())
 
     def delta(self, delta: Mapping[str, Any], **fields: Any) -> str:
-        """Return an event with a part of the answer, and with these fields of the chunk."""
+        """Return an event with a part of the answer; `fields` are added to the chunk."""
         return self.event({"choices": [_choice(delta)], **fields})
 
     def event(self, parts: Mapping[str, Any]) -> str:

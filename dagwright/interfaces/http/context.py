@@ -122,7 +122,7 @@ class GatewayContext:
             raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
 
     def reserve_run(self, run: str) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that reserves a run of the caller while it starts; entering may raise `ApiError`."""
+        """Return a context manager that counts a starting run in the caller's quota; entering may raise `ApiError`."""
         owner = self.caller.run_owner
         if owner is None:
             return nullcontext()

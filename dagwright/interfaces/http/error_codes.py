@@ -135,7 +135,7 @@ class ErrorCode(DescribedCode):
         "key_forbidden",
         503,
         "The key of the gateway may not use the model.",
-        "Grant it at the model service, or choose another model.",
+        "Grant access at the model service, or choose another model.",
     )
     KEY_REJECTED = (
         "key_rejected",
@@ -151,7 +151,7 @@ class ErrorCode(DescribedCode):
         "The path does not support the method.",
         "Use a method of the header `Allow`.",
     )
-    MODEL_ANSWER_BROKEN = (
+    MODEL_RESPONSE_INVALID = (
         "model_response_invalid",
         502,
         "The model service returned an invalid answer.",

@@ -118,7 +118,7 @@ class ErrorDetail(BaseModel):
 
     message: str
     type: str
-    # FastAPI omits null values from examples.
+    # Not required, because FastAPI omits null values from examples.
     param: str | None = None
     code: str | None = None
     errors: list[dict[str, Any]] | None = Field(
@@ -190,7 +190,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.BUSY: ErrorCode.RATE_LIMIT_EXCEEDED,
     ModelError.QUOTA_EXCEEDED: ErrorCode.INSUFFICIENT_QUOTA,
     ModelError.UNAVAILABLE: ErrorCode.MODEL_UNAVAILABLE,
-    ModelError.RESPONSE_INVALID: ErrorCode.MODEL_ANSWER_BROKEN,
+    ModelError.RESPONSE_INVALID: ErrorCode.MODEL_RESPONSE_INVALID,
     ModelError.OUTPUT_INVALID: ErrorCode.MODEL_OUTPUT_INVALID,
     ModelError.KEY_MISSING: ErrorCode.NO_KEY,
     ModelError.KEY_REJECTED: ErrorCode.KEY_REJECTED,
@@ -204,7 +204,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.TRUNCATED: ErrorCode.MAX_TOKENS,
     ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
 }
-"""Error of a model call -> code. Errors of the gateway's key for the service are server errors."""
+"""Error of a model call -> code. If the service rejects the gateway's key, the error is a server error."""
 
 
 _CODES_OF_EXCEPTIONS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (

@@ -13,7 +13,7 @@ import { Timeline } from "../timeline.js";
 
 const MAX_NODES_WITH_TIMES = 5000; // in larger graphs, nodes have no times, because the page does not read their past events
 const TICK_MS = 1000;
-const PAUSE_MS = 500;
+const MIN_READ_PAUSE_MS = 500;
 
 export async function mount(root, { api, params, go }) {
   const runId = params.id;
@@ -102,7 +102,7 @@ export async function mount(root, { api, params, go }) {
       }
       lastReadMs = performance.now() - readStart;
       readTimer = null;
-    }, Math.max(PAUSE_MS, 3 * lastReadMs));
+    }, Math.max(MIN_READ_PAUSE_MS, 3 * lastReadMs));
   }
 
   function onState(state, message) {
