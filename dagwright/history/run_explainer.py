@@ -107,10 +107,10 @@ class RunExplanation:
     def _message_without_reasons(self) -> str:
         if self.view.is_closed:
             return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
-        if self.requests_before_nodes():
+        if self.requests_outside_chain():
             return "; ".join(
                 f"{request.id} {request.waiting_reason.partition(chr(10))[0]}"
-                for request in self.requests_before_nodes()
+                for request in self.requests_outside_chain()
             )
         scheduler = self.view.scheduler
         nodes = zip(scheduler.plan.nodes, scheduler.records, strict=True) if scheduler is not None else ()
@@ -126,7 +126,7 @@ class RunExplanation:
         scheduler = self.view.scheduler
         return [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
 
-    def requests_before_nodes(self) -> Sequence[Request]:
+    def requests_outside_chain(self) -> Sequence[Request]:
         """Return the open requests that belong to no shown node: for inputs, for approval of the plan, for lookups."""
         scheduler = self.view.scheduler
         if scheduler is None or self.node:

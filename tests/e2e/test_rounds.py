@@ -101,7 +101,7 @@ async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_lin
         new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in model_server.calls[5:]]
     omitted_nodes = ["plan#2", "sg3", "plan#3", "answer"]
     assert preview_result.stdout.splitlines()[-1] == (
-        f"planned again by a model, instead of {', '.join(omitted_nodes)}"
+        f"omitted, because a model plans again: {', '.join(omitted_nodes)}"
     )
     assert fork_result.document["difference"]["omitted"] == omitted_nodes
     assert (watch_result.code, watch_result.document["output"]) == (0, "It still has 6.")

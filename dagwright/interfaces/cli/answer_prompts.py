@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
-from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, input_question, parse_value
+from dagwright.interfaces.cli.input_prompts import NO, YES, default_text, input_question, parse_value, validate_value
 from dagwright.interfaces.cli.output import indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
 from dagwright.interfaces.cli.request_text import Request, assignee_of, entity_lines, option_label, option_name
@@ -140,7 +140,7 @@ class _AnswerDialog:
                 if value is not _NO_VALUE:
                     values[name] = value
             try:
-                return checked_value(schema, values)
+                return validate_value(schema, values)
             except ValueError as error:
                 _show(one_line(f"{error}; try again"))
 
@@ -160,7 +160,7 @@ class _AnswerDialog:
     def _ask_json(self, schema: Mapping[str, Any]) -> JsonValue:
         while True:
             try:
-                return checked_value(schema, convert_value(_ANY_JSON, self._read_line("Value as JSON: ")))
+                return validate_value(schema, convert_value(_ANY_JSON, self._read_line("Value as JSON: ")))
             except ValueError as error:
                 _show(one_line(str(error)))
 

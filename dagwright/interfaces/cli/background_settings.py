@@ -115,7 +115,7 @@ async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
     """While the block lasts, record that this process serves runs with its settings.
 
     Raises:
-        SettingsDiffer: another process that serves runs of the folder has other settings.
+        SettingsDiffer: another process that serves runs of the state folder has other settings.
     """
     if not _is_writable(settings.state_dir):
         # The settings cannot be recorded in this folder, so they are only compared.

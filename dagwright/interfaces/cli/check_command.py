@@ -78,17 +78,17 @@ def _item_count(for_each: Any) -> int:
 
 def _depth(nodes: Sequence[CompiledNode]) -> int:
     """Return the number of levels when each region counts as one node."""
-    called_numbers = [number for number, node in enumerate(nodes) if node.kind != "external"]
-    called_index_of = {number: index for index, number in enumerate(called_numbers)}
-    for number in called_numbers:
-        called_index_of |= dict.fromkeys(nodes[number].members, called_index_of[number])
+    called_node_numbers = [number for number, node in enumerate(nodes) if node.kind != "external"]
+    call_index_of = {number: index for index, number in enumerate(called_node_numbers)}
+    for number in called_node_numbers:
+        call_index_of |= dict.fromkeys(nodes[number].members, call_index_of[number])
     levels = levels_of(
         [
-            sorted({called_index_of[dependency] for dependency in nodes[number].dependencies})
-            for number in called_numbers
+            sorted({call_index_of[dependency] for dependency in nodes[number].dependencies})
+            for number in called_node_numbers
         ]
     )
-    return max(levels, default=-1) + 1 if levels is not None else len(called_numbers)
+    return max(levels, default=-1) + 1 if levels is not None else len(called_node_numbers)
 
 
 IDS_SHOWN = 12

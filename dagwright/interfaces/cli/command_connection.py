@@ -25,8 +25,8 @@ def command_settings() -> Settings:
     return settings
 
 
-def server_with_lasting_ui_link(connection: Connection, settings: Settings) -> Server:
-    """Return the server, without the UI link if the server ends with this command."""
+def server_without_temporary_ui_link(connection: Connection, settings: Settings) -> Server:
+    """Return the server, without its UI link if the server ends with this command."""
     server = connection.server
     is_lasting = server.pid is None or LocalServer(settings).is_persistent()
     return server if is_lasting else replace(server, ui_url=None)
@@ -61,7 +61,9 @@ async def open_read_connection(settings: Settings, output: Output) -> AsyncItera
     """
     async with open_command_connection(settings, output) as connection:
         is_new = connection.server.is_new
-        yield replace(connection, server=server_with_lasting_ui_link(connection, settings)) if is_new else connection
+        yield (
+            replace(connection, server=server_without_temporary_ui_link(connection, settings)) if is_new else connection
+        )
 
 
 def parse_cursor(after: str | None) -> ListCursor | None:

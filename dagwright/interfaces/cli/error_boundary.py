@@ -119,7 +119,7 @@ def end_process(code: int) -> NoReturn:
 def open_standard_streams() -> None:
     """Open the standard streams that the parent process has closed, so that no other file gets their descriptors.
 
-    A socket with the descriptor of stdout would receive the output, and closing the socket would end the process.
+    A socket with the descriptor of stdout would receive the output of the command.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

@@ -62,15 +62,15 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
         start_reasons = [*explanation.start_reasons()]
-        requests_before_nodes = explanation.requests_before_nodes() if not start_reasons else ()
-        if not start_reasons and not requests_before_nodes:
+        requests_outside_chain = explanation.requests_outside_chain() if not start_reasons else ()
+        if not start_reasons and not requests_outside_chain:
             yield explanation.describe(short_time)
-        for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
+        for open_request in requests_outside_chain[:_REQUESTS_SHOWN]:
             request = open_request.to_json(explanation.view.workflow_id)
             yield f"{open_request.id} {open_request.waiting_reason.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_command(request)}"
-        if (omitted_count := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
+        if (omitted_count := len(requests_outside_chain) - _REQUESTS_SHOWN) > 0:
             yield f"and {omitted_count:,} more requests; `dagwright inbox` lists all"
         for start_reason in start_reasons:
             blocked_count = start_reason.facts.get("blocks")

@@ -29,8 +29,8 @@ from dagwright.interfaces.cli.people_commands import AnswerArguments
 from dagwright.interfaces.cli.plan_input import parse_json_option
 from dagwright.interfaces.cli.request_text import (
     answer_command,
+    detail_lines,
     field_lines,
-    following_lines,
     join_request_ids,
     request_line,
 )
@@ -206,7 +206,7 @@ def _print_outcome(
     elif outcome.is_accepted:
         output.print(message)
         for line in (
-            [*following_lines(following_request), answer_command(following_request)]
+            [*detail_lines(following_request), answer_command(following_request)]
             if following_request is not None
             else ()
         ):

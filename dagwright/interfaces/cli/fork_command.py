@@ -37,7 +37,7 @@ def fork(arguments: ForkArguments, output: Output) -> int:
 
     Raises:
         CommandError: the run cannot be forked in this way, the fork was not confirmed, or another process that serves
-            runs of the folder has other settings.
+            runs of the state folder has other settings.
     """
     settings = command_settings()
 
@@ -114,7 +114,7 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     if prediction.decided_later:
         yield f"decided later: {_join_ids(prediction.decided_later, limit=_NODES_SHOWN)}"
     if draft.omitted:
-        yield f"planned again by a model, instead of {_join_ids(draft.omitted, limit=_NODES_SHOWN)}"
+        yield f"omitted, because a model plans again: {_join_ids(draft.omitted, limit=_NODES_SHOWN)}"
 
 
 def _join_ids(ids: Sequence[str], *, limit: int) -> str:

@@ -130,10 +130,10 @@ def parse_value(schema: Mapping[str, Any], text: str) -> JsonValue:
         if value_type == "array" or str(value_type) not in _TYPE_TEXTS:
             raise
         raise ValueError(f"enter {_TYPE_TEXTS[str(value_type)]}, not {stripped_text!r:.80}") from error
-    return checked_value(schema, value)
+    return validate_value(schema, value)
 
 
-def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
+def validate_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
     """Return the value if it matches the schema.
 
     Raises:

@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def mcp(arguments: McpArguments, output: Output) -> int:
-    """Serve until the client disconnects, or until SIGINT or SIGTERM. Other workers continue the runs.
+    """Serve until the client disconnects, or until SIGINT or SIGTERM. Afterwards, other workers continue the runs.
 
     Raises:
         CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
@@ -41,10 +41,10 @@ def mcp(arguments: McpArguments, output: Output) -> int:
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset, has_worker=False) as connection, AsyncExitStack() as stack:
-            is_serving = not arguments.no_worker
-            if is_serving:
+            has_worker = not arguments.no_worker
+            if has_worker:
                 worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)
-                is_serving = await stack.enter_async_context(worker)
+                has_worker = await stack.enter_async_context(worker)
             runs = namespace_runs(connection, settings)
             server = create_server(
                 runs=runs,
@@ -52,7 +52,7 @@ def mcp(arguments: McpArguments, output: Output) -> int:
                 steering=Steering(connection),
                 toolset=toolset,
                 templates=templates if templates is not None else {},
-                is_serving=is_serving,
+                has_worker=has_worker,
             )
             if stdio_streams is not None:
                 await serve_stdio(server, stdio_streams)

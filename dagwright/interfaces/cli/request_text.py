@@ -36,7 +36,7 @@ def question_text(request: Request, *, limit: int = 300) -> str:
 def request_line(request: Request) -> str:
     """Return a line such as `check waits for ann: Publish?`, with the call that needs approval.
 
-    The prompt for the approval of a plan has several lines. The line has only the first one; `following_lines` returns
+    The prompt for the approval of a plan has several lines. The line has only the first one; `detail_lines` returns
     the others.
     """
     shown_request = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
@@ -44,7 +44,7 @@ def request_line(request: Request) -> str:
     return " ".join([text, *_call_lines(request)])
 
 
-def following_lines(request: Request) -> list[str]:
+def detail_lines(request: Request) -> list[str]:
     """Return the lines that follow `request_line`."""
     return [
         *escalation_lines(request),

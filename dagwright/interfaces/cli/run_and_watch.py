@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import (
     command_settings,
     open_command_connection,
-    server_with_lasting_ui_link,
+    server_without_temporary_ui_link,
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
@@ -230,7 +230,7 @@ async def follow_to_end(
     """
     runs, output, workflow_id = namespace_runs(connection, settings), presentation.output, followed_run.workflow_id
     view = await runs.reader(workflow_id).read()
-    server = server_with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
+    server = server_without_temporary_ui_link(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
     output.print(append_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:

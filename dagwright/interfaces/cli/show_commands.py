@@ -48,7 +48,7 @@ from dagwright.interfaces.cli.node_text import (
 from dagwright.interfaces.cli.output import Output, append_link, indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import parse_tags
 from dagwright.interfaces.cli.progress_tree import call_text
-from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
+from dagwright.interfaces.cli.request_text import answer_command, deadline_text, detail_lines, request_line
 from dagwright.interfaces.cli.round_text import phase_line, reason_lines
 from dagwright.interfaces.cli.run_commands import ListArguments
 from dagwright.interfaces.cli.run_summary import found_entity_lines, print_result, print_run_error, summary_line
@@ -284,7 +284,7 @@ def _print_status(
     for request in document["waiting_for"][:_REQUESTS_SHOWN]:
         deadline = deadline_text(request, now=time.time())
         output.print(f"{request_line(request)}{f' ({deadline})' if deadline else ''}")
-        for line in following_lines(request):
+        for line in detail_lines(request):
             output.print(f"  {line}")
         output.print(f"  {answer_command(request)}")
     if (omitted := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:

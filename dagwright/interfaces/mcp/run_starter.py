@@ -57,14 +57,14 @@ class RunStarter:
         runs, sessions: clients of the namespace.
         toolset: tools that plans may call.
         policy: policy of plans that clients send.
-        is_serving: whether this process is a worker of the runs.
+        has_worker: whether this process is a worker of the runs.
     """
 
     runs: "Runs"
     sessions: Sessions
     toolset: Toolset
     policy: Policy = field(default=_CLIENT_PLAN_POLICY)
-    is_serving: bool = True
+    has_worker: bool = True
 
     async def start_plan(
         self, arguments: Mapping[str, Any], *, run_id: str | None, templates: Templates = NO_TEMPLATES
@@ -164,7 +164,7 @@ class RunStarter:
             raise _id_error(error) from None
 
     def _require_model(self, model: str | None) -> None:
-        if not self.is_serving:
+        if not self.has_worker:
             # The settings of the workers are unknown. If the workers have no model, a node fails with the same code.
             return
         if model is None and self.toolset.models.model is None:

@@ -39,7 +39,7 @@ def create_server(
     steering: Steering,
     toolset: Toolset,
     templates: Templates | TemplateFolder,
-    is_serving: bool = True,
+    has_worker: bool = True,
 ) -> Server[Any]:
     """Return a server for any transport.
 
@@ -48,13 +48,13 @@ def create_server(
         toolset: tools that plans may call.
         templates: the published plans, checked with `toolset`. Each of them is a tool. A folder is read again when its
             files change.
-        is_serving: whether this process is a worker of the runs. If not, the model is configured at the workers.
+        has_worker: whether this process is a worker of the runs. If not, the model is configured at the workers.
     """
     declarations = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None
     published_templates = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
     templates_by_name = without_reserved_names(published_templates.templates)
-    starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
+    starter = RunStarter(runs, sessions, toolset, has_worker=has_worker)
     tools = all_tools(templates_by_name, declarations)
     handlers = ToolHandlers(tools, templates_by_name, starter=starter, steering=steering)
 

@@ -14,8 +14,8 @@ from dagwright.interfaces.cli import inbox_command
 from dagwright.interfaces.cli.inbox_command import inbox_lines
 from dagwright.interfaces.cli.request_text import (
     answer_command,
+    detail_lines,
     field_lines,
-    following_lines,
     join_request_ids,
     option_lines,
     question_lines,
@@ -66,7 +66,7 @@ def test_fields_of_a_form_are_listed_after_its_question() -> None:
         *("amount (integer)", "sure (boolean)", "tags (array)", "zone (EU or US)", "quarter (string, default Q1)"),
         *("name (string)", "more (string, optional): What else?"),
     ]
-    assert field_lines(request) == following_lines(request) == lines
+    assert field_lines(request) == detail_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]
     large_form = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
     large_form_lines = field_lines(open_request(type="INFORMATION", schema=large_form))
@@ -135,8 +135,8 @@ def test_plan_to_approve_is_shown_by_its_steps() -> None:
     call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
     plan_request = open_request("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
     assert request_line(plan_request) == "approve waits for ann: May this plan run?"
-    assert question_lines(plan_request) == ["May this plan run?", *following_lines(plan_request)]
-    assert following_lines(plan_request) == ["- a: calculator"]
+    assert question_lines(plan_request) == ["May this plan run?", *detail_lines(plan_request)]
+    assert detail_lines(plan_request) == ["- a: calculator"]
 
 
 class _Client:
