@@ -38,7 +38,7 @@ CONFIGURED_LOGGERS = (
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
 _FAILED_MESSAGE = "Completing activity as failed"
-"""Message of the SDK for each failed attempt, with the traceback, in `temporalio/worker/_activity.py`."""
+"""Message that the SDK logs with a traceback for each failed attempt; see `temporalio/worker/_activity.py`."""
 _LOST_SERVER_MESSAGE = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
 """Messages of the SDK's core, several per second, while the server is unavailable."""
 _LOST_SERVER_LOG_INTERVAL_S = 30.0

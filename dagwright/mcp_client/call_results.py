@@ -15,9 +15,9 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 CONNECTION_CLOSED = -32000
 _SESSION_TERMINATED = "Session terminated"
-"""Message of the SDK for status 404 of a session that the server no longer knows; the server has not run the call."""
-_REJECTED = frozenset({400, 401, 403, 404, 405, 407, 410})
-_TOO_MANY = 429
+"""Message of the SDK if the server responds with 404, because it no longer knows the session. The call was not run."""
+_REJECTED_STATUSES = frozenset({400, 401, 403, 404, 405, 407, 410})
+_TOO_MANY_REQUESTS = 429
 _LOCATION_ARGUMENTS = frozenset(
     {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
 )
@@ -78,10 +78,10 @@ def tool_error_of(
         retry_after: delay that the server requested, if any.
         requested_by: the server that requested the delay, as in `RetryLater`.
     """
-    if status == _TOO_MANY:
+    if status == _TOO_MANY_REQUESTS:
         # The server rejected the call before running it.
         return RetryLater(f"{message} (HTTP {status})", after=retry_after, requested_by=requested_by)
-    if status in _REJECTED and message != _SESSION_TERMINATED and code != INVALID_PARAMS:
+    if status in _REJECTED_STATUSES and message != _SESSION_TERMINATED and code != INVALID_PARAMS:
         hint = "; check the headers of the server in the file of MCP servers" if status in (401, 403) else ""
         return GiveUp(f"{message} (HTTP {status}){hint}")
     if code == INVALID_REQUEST and message == _SESSION_TERMINATED:

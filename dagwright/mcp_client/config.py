@@ -24,7 +24,7 @@ from dagwright.tools.errors import ToolLoadError
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """Values for `${NAME}`: name -> value, `None` if it is not set.
+    """Functions that return the value of `${NAME}` in a file; `None` if the variable is not set.
 
     Args:
         find_secret: finds values that must be redacted.
@@ -45,7 +45,7 @@ _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
 
 class ToolRules(BaseModel):
-    """Settings for tools, as written in a file. `None` is the value that the server reports, or the default."""
+    """Settings for tools, as written in a file. `None`: use the value that the server reports, or the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

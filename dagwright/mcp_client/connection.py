@@ -31,7 +31,7 @@ MAX_RESTART_DELAY_S = 30.0
 """Maximum delay before a server that crashes repeatedly is restarted."""
 HEALTHY_S = 60.0
 """A server that crashes after running this long is restarted without delay."""
-KEY_META = "dagwright/idempotencyKey"
+IDEMPOTENCY_KEY_META = "dagwright/idempotencyKey"
 """Key in `_meta` of calls with side effects: the value is the same for all attempts to make the same change."""
 
 _LOG = structlog.stdlib.get_logger(__name__)
@@ -94,7 +94,7 @@ class McpConnection:
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
-        meta = {KEY_META: context.idempotency_key} if remote_call.sends_key else {}
+        meta = {IDEMPOTENCY_KEY_META: context.idempotency_key} if remote_call.sends_key else {}
         try:
             answer = await session.call(
                 remote_call.tool, remote_call.arguments, meta=meta, report_progress=context.progress
@@ -156,7 +156,7 @@ class McpConnection:
     def _retire(self, session: "McpSession") -> None:
         self._session = None
         self._former_sessions = [
-            *(ended_session for ended_session in self._former_sessions if not ended_session.is_closed),
+            *(former_session for former_session in self._former_sessions if not former_session.is_closed),
             session,
         ]
         if time.monotonic() - self._opened_at >= HEALTHY_S:

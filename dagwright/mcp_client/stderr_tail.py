@@ -67,7 +67,7 @@ class StderrTail:
             yield file
 
     def wait(self) -> None:
-        """Wait up to `_READ_TIMEOUT_S` until the output of an ended server is read; other processes may still write."""
+        """Wait for the output of an ended server, at most `_READ_TIMEOUT_S`: other processes may keep the pipe open."""
         if self._thread is not None:
             self._thread.join(_READ_TIMEOUT_S)
 

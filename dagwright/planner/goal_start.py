@@ -48,7 +48,7 @@ class PlanningOptions:
 
     Args:
         config: settings of the model calls.
-        max_plans: maximum number of plans that the model may write at first and per replan, including repaired plans.
+        max_plans: maximum number of attempts to write the first plan, and to write each replan.
         max_replans: maximum number of replans after a plan has run.
         approve_plan: whether a person has to approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.

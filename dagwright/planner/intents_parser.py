@@ -95,8 +95,8 @@ def _answer_document(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     """Return an answer with JSON strings in its fields decoded, and the repairs.
 
-    Models write such strings because of the response format. In an answer that fits the format, they have been
-    decoded before.
+    Models write such strings because of the response format. In an answer that fits the format, the strings are
+    already decoded.
     """
     decoded_answer, repairs = dict(answer), list[Repair]()
     if isinstance(intents := answer.get("intents"), list):
@@ -202,7 +202,7 @@ def _with_hint_for_model(problem: Problem, context: Mapping[str, Any]) -> Proble
 
 
 def _with_repaired_verbs(answer: Any, document: Document) -> dict[str, Any]:
-    """Return the answer with repaired names of verbs, otherwise as written."""
+    """Return the answer with the repaired verb names and no other change."""
     intents = [
         {**intent, "verb": node["tool"]} for intent, node in zip(answer["intents"], document.plan["nodes"], strict=True)
     ]

@@ -38,7 +38,7 @@ from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, Re
 from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
 from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
-PLANNED_BYTES = 192 * 1024
+PARSED_PLAN_LIMIT_BYTES = 192 * 1024
 """Limit for the JSON of a parsed plan. The history and the state of the run contain it."""
 _MAX_PROBLEMS = 200
 _MAX_PROBLEMS_CHARACTERS = 48 * 1024
@@ -123,8 +123,8 @@ def parse_plan(
 ) -> ParsedPlan:
     """Parse a plan from a model, or from a person who edited it.
 
-    A replan may be empty if no work remains. It may refer to existing nodes of the run: for each of them, a stand-in (a
-    node with the tool `EXISTING_NODE`) follows the nodes of the plan.
+    A replan may be empty if no work remains. A replan may refer to existing nodes of the run: each is represented by a
+    stand-in, a node with the tool `EXISTING_NODE`, after the nodes of the plan.
 
     Args:
         plan: the plan, if it fits the response format or comes from a person; `None` to extract it from the text.
@@ -211,8 +211,8 @@ def reject_oversized_plan(parsed_plan: ParsedPlan) -> None:
     Raises:
         PlanInvalid: the plan is too large.
     """
-    if (size := encoded_size(parsed_plan.to_json())) > PLANNED_BYTES:
-        message = f"the parsed plan has {size:,} bytes; at most {PLANNED_BYTES:,} are allowed"
+    if (size := encoded_size(parsed_plan.to_json())) > PARSED_PLAN_LIMIT_BYTES:
+        message = f"the parsed plan has {size:,} bytes; at most {PARSED_PLAN_LIMIT_BYTES:,} are allowed"
         hint = "let tools load long values, and plan fewer nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
 
@@ -382,7 +382,7 @@ def _notes_of(checked_plan: CheckedPlan) -> Iterator[Note]:
 
 
 def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
-    """Return a plan in which no node excludes itself from approval, by `approval: never` or by effects it declares."""
+    """Remove `approval: never` and the effects `idempotent`, with which a node would exempt itself from approval."""
     return replace(plan, nodes=tuple(_node_with_policy_approval(node) for node in plan.nodes))
 
 

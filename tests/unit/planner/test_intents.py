@@ -18,7 +18,7 @@ from dagwright.planner.goal_start import goal_from_document
 from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
-from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
+from dagwright.planner.plan_parser import PARSED_PLAN_LIMIT_BYTES, ParsedPlan
 from dagwright.planner.schema import schema_text
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
@@ -255,7 +255,7 @@ def test_strict_empty_and_large_answers_are_accepted_and_a_truncated_answer_is_r
         ]
     actual = parse(intents_response(FUND_INTENT, *[CUSTODY_INTENT] * 199))
     assert len(actual.planned_nodes.nodes) == 200
-    assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
+    assert len(json.dumps(actual.to_json())) < PARSED_PLAN_LIMIT_BYTES
 
 
 # Prompts.
