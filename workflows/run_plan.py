@@ -417,7 +417,7 @@ class PlanWorkflow(Steerable):
         return compact_document(document, node_count=self._written_node_count())
 
     def _written_node_count(self) -> int:
-        return self._engine.scheduler.plan.written_count if self._engine is not None else 0
+        return self._engine.scheduler.plan.visible_count if self._engine is not None else 0
 
     @workflow.query(name=wire.QUERY_PENDING)
     def pending_feedback(self) -> Sequence[dict[str, Any]]:

@@ -304,7 +304,7 @@ def _omitted_nodes(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]
 
 def _has_same_plan(original_scheduler: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the same plan as the original run."""
-    names = [node.id for node in plan.nodes[: plan.written_count]]
+    names = [node.id for node in plan.nodes[: plan.visible_count]]
     return not reuse.changed_nodes and names == [node.id for node, _ in original_scheduler.state.visible_nodes()]
 
 
@@ -398,7 +398,7 @@ def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) 
 
 def _has_node(plan: CompiledPlan, name: str) -> bool:
     """Return whether a sub-plan has the named node, or may have the named item."""
-    nodes = {node.id: node for node in plan.nodes[: plan.written_count]}
+    nodes = {node.id: node for node in plan.nodes[: plan.visible_count]}
     map_node = nodes.get(_node_of(name))
     if name in nodes or (map_node is not None and map_node.for_each is not None):
         return True

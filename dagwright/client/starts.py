@@ -134,7 +134,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhoo
     source, title = request.source or content["compiled"], summary_of(plan.title or request.title or "") or None
     memo = {
         wire.MEMO_DIGEST: digest_of(source, request.inputs, run_input.model),
-        wire.MEMO_NODES: plan.written_count,
+        wire.MEMO_NODES: plan.visible_count,
         **({wire.MEMO_TOOLS: list(request.tools)} if request.tools else {}),
         **({wire.MEMO_TITLE: title} if title is not None else {}),
         **({wire.MEMO_OWNER: options.owner} if options.owner is not None else {}),

@@ -110,7 +110,7 @@ def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused:
 
 def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, Record]]:
     """Yield the ids and records of all nodes and items that users see."""
-    for node, record in zip(plan.nodes[: plan.written_count], records, strict=False):
+    for node, record in zip(plan.nodes[: plan.visible_count], records, strict=False):
         if node.for_each is None:
             yield node.id, record
         for item in record.items:

@@ -51,7 +51,7 @@ def progress_of(scheduler: "RunScheduler") -> NodeProgress:
     compensating_counts = compensation_counts(scheduler.state)
     counts = counts_of(scheduler.plan, scheduler.records) - compensating_counts
     done = sum(count for status, count in counts.items() if status.has_run)
-    return NodeProgress(done, scheduler.plan.written_count - compensating_counts.total())
+    return NodeProgress(done, scheduler.plan.visible_count - compensating_counts.total())
 
 
 def parse_progress(text: str | None) -> NodeProgress | None:

@@ -149,7 +149,7 @@ def start_map_batch(scheduler: "RunScheduler", map_batch: MapBatchInput, *, at: 
 
 def record_of_map(scheduler: "RunScheduler") -> Record:
     """Return the record of the map node in the run of a batch."""
-    return scheduler.records[scheduler.plan.written_count - 1]
+    return scheduler.records[scheduler.plan.visible_count - 1]
 
 
 def pieces_of_results(record: Record) -> list[tuple[str, int]]:

@@ -223,7 +223,7 @@ def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> 
 def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
     """Return the numbers of the nodes that must end before each node: its dependencies, and the region that runs it."""
     predecessors: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
-    for region in range(plan.written_count, len(plan.nodes)):
+    for region in range(plan.visible_count, len(plan.nodes)):
         for member in plan.nodes[region].members:
             predecessors[member] = (*predecessors[member], region)
     return predecessors
@@ -231,7 +231,7 @@ def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
 
 def _unreported_numbers(plan: CompiledPlan) -> list[int]:
     """Return the numbers of the nodes whose end is never reported."""
-    reported_numbers = {member for node in plan.nodes[plan.written_count :] for member in node.members}
+    reported_numbers = {member for node in plan.nodes[plan.visible_count :] for member in node.members}
     return [
         number for number, node in enumerate(plan.nodes) if node.kind == "external" and number not in reported_numbers
     ]

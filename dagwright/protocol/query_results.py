@@ -60,7 +60,7 @@ def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | Non
 
 def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
-    node_count = scheduler.plan.written_count
+    node_count = scheduler.plan.visible_count
     edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
     if node_count + edges <= MAX_GRAPH_PARTS:
         graph = graph_document(scheduler)

@@ -31,7 +31,7 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
 
     The text of a call is its tool and the short texts of its result, without ids: `orders.make: order, lamps`.
     """
-    if scheduler.plan.written_count > MAX_DOCUMENT_NODES:
+    if scheduler.plan.visible_count > MAX_DOCUMENT_NODES:
         return None
     completed_nodes = [
         (node, record) for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.COMPLETED

@@ -210,7 +210,7 @@ def plans_of(plan_steps: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan,
 def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: tuple[Step, ...]) -> None:
     plan_without_regions, plan = plans_of(plan_steps)
     count = len(plan_without_regions.nodes)
-    assert plan.written_count == count
+    assert plan.visible_count == count
     assert [(node.id, node.dependencies) for node in plan.nodes[:count]] == [
         (node.id, node.dependencies) for node in plan_without_regions.nodes
     ]

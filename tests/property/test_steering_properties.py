@@ -44,7 +44,7 @@ def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
     task_id = data.draw(
         st.sampled_from(failed_ids or task_ids) if data.draw(st.booleans()) else st.sampled_from(task_ids)
     )
-    node_count = scheduler.plan.written_count
+    node_count = scheduler.plan.visible_count
     new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(data.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (
         Pause(),

@@ -146,7 +146,7 @@ class _Division:
 
 
 def _divide(plan: CompiledPlan) -> _Division:
-    count = plan.written_count
+    count = plan.visible_count
     regions = [
         number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= MIN_OFFLOADED_MEMBERS
     ]
@@ -171,7 +171,7 @@ def _divide(plan: CompiledPlan) -> _Division:
 def _exports_of(plan: CompiledPlan, region_by_member: Mapping[int, int], *, ends: set[int]) -> set[int]:
     """Return the members of regions on which the output or nodes outside their region depend."""
     exports = set[int]()
-    for number in range(plan.written_count):
+    for number in range(plan.visible_count):
         region = region_by_member.get(number)
         exports.update(
             dependency

@@ -87,7 +87,7 @@ def _lines(
     plan: CompiledPlan, *, indent: str, max_characters: int, ended_ids: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Return as many lines of nodes as fit into `max_characters`, and the ids of the completely described nodes."""
-    written_nodes = [node for node in plan.nodes[: plan.written_count] if node.id not in ended_ids]
+    written_nodes = [node for node in plan.nodes[: plan.visible_count] if node.id not in ended_ids]
     shown_nodes = list(written_nodes)
     if len(written_nodes) > _MAX_NODES_SHOWN:
         shown_nodes = [node for node in written_nodes if changes_something(plan, node) or _has_written_sub_plan(node)]
@@ -104,7 +104,7 @@ def _lines(
         is_complete = True
         if _has_written_sub_plan(node) and node.sub_plan is not None:
             inner_lines, inner_ids = _lines(node.sub_plan, indent=indent + _INDENT, max_characters=max_characters)
-            is_complete = len(inner_ids) == node.sub_plan.written_count
+            is_complete = len(inner_ids) == node.sub_plan.visible_count
             lines += inner_lines
             max_characters -= sum(len(inner_line) + 1 for inner_line in inner_lines)
         if is_complete:
@@ -152,7 +152,7 @@ def _part_text(plan: CompiledPlan, template: Template) -> str:
 
 def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
     """Return a reference to a written node in its written form; `None` for other references."""
-    if not isinstance(part, ResultOf) or all(node.id != part.node for node in plan.nodes[: plan.written_count]):
+    if not isinstance(part, ResultOf) or all(node.id != part.node for node in plan.nodes[: plan.visible_count]):
         return None
     return str(part) if part.field == "identity" else f"{{{{{part}}}}}"
 

@@ -193,13 +193,13 @@ class CompiledPlan:
         return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
 
     @property
-    def written_count(self) -> int:
-        """Number of nodes that the author wrote; the nodes after them are never shown."""
+    def visible_count(self) -> int:
+        """Number of visible nodes; the nodes after them, lookups and regions, are never shown."""
         return self._count_before(HIDDEN_KINDS)
 
     @property
     def step_count(self) -> int:
-        """Number of nodes without the regions: the written nodes and the lookups."""
+        """Number of nodes without the regions: the visible nodes and the lookups."""
         return self._count_before(("region",))
 
     def _count_before(self, kinds: Collection[str]) -> int:

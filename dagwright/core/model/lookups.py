@@ -280,7 +280,7 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     """Return the text of the lookup that a reference in an argument reads; `None` if it reads no lookup."""
     if not isinstance(part, ResultOf):
         return None
-    lookup_nodes = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
+    lookup_nodes = {node.id: node for node in plan.nodes[plan.visible_count :] if node.kind == "lookup"}
     find_id = id_of_find_node(lookup_nodes.get(part.node), part.path)
     if find_id is None:
         return None
@@ -377,7 +377,7 @@ def resolved_lookups_of_node(
         if record.status is NodeStatus.COMPLETED and "entity" in entry
     }
     lookup_nodes = (
-        {lookup_node.id: lookup_node for lookup_node in plan.nodes[plan.written_count : plan.step_count]}
+        {lookup_node.id: lookup_node for lookup_node in plan.nodes[plan.visible_count : plan.step_count]}
         if entries
         else {}
     )
@@ -401,7 +401,7 @@ def _bind_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
-    for number in range(plan.written_count, plan.step_count):
+    for number in range(plan.visible_count, plan.step_count):
         node, record = plan.nodes[number], records[number]
         if is_bind_node(node) and record.result is not None:
             for find_node, entry in zip(_find_nodes_bound_by(node, plan), _entries(record.result), strict=False):

@@ -103,22 +103,22 @@ def extend_plan(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     Raises:
         ValueError: the extension belongs to another plan, or its dependencies are invalid.
     """
-    written_count, added_count = plan.written_count, len(extension.nodes)
-    if extension.base != written_count:
-        raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {written_count}")
+    visible_count, added_count = plan.visible_count, len(extension.nodes)
+    if extension.base != visible_count:
+        raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {visible_count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
     _check_extension(extension, numbers, extended_count=len(plan.nodes) + added_count)
     replacements = {
-        numbers[node.supersedes]: written_count + index
+        numbers[node.supersedes]: visible_count + index
         for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
     old_nodes = [
-        _with_replacements(_shift_numbers(node, added_count, start=written_count), replacements) for node in plan.nodes
+        _with_replacements(_shift_numbers(node, added_count, start=visible_count), replacements) for node in plan.nodes
     ]
     for node_id, projections in extension.projections.items():
         old_nodes[numbers[node_id]] = _with_projections(old_nodes[numbers[node_id]], projections)
-    nodes = (*old_nodes[:written_count], *extension.nodes, *old_nodes[written_count:])
+    nodes = (*old_nodes[:visible_count], *extension.nodes, *old_nodes[visible_count:])
     tools = {**plan.tools, **extension.tools}
     output, bindings = extension.output or (plan.output, plan.output_bindings)
     return replace(plan, nodes=nodes, tools=tools, output=output, output_bindings=bindings)

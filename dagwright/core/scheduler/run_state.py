@@ -62,7 +62,7 @@ class RegionMembers:
 
     def __init__(self, plan: CompiledPlan) -> None:
         self._nodes = plan.nodes
-        regions = range(plan.written_count, len(plan.nodes))
+        regions = range(plan.visible_count, len(plan.nodes))
         self._region_of = {member: number for number in regions for member in plan.nodes[number].members}
 
     def open_members(self, region: int, records: Sequence[Record]) -> list[int]:
@@ -96,7 +96,7 @@ class RegionMembers:
 
 def offloaded_regions(plan: CompiledPlan) -> Iterator[tuple[int, CompiledNode]]:
     """Yield the number and the node of each offloaded region."""
-    numbers = range(plan.written_count, len(plan.nodes))
+    numbers = range(plan.visible_count, len(plan.nodes))
     return ((number, plan.nodes[number]) for number in numbers if plan.nodes[number].inner is not None)
 
 
@@ -335,7 +335,7 @@ class RunState:
 
     def visible_nodes(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield every written node with its record, in plan order."""
-        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.written_count)
+        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.visible_count)
 
     def steps(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield every written node and every lookup with its record."""
@@ -532,14 +532,14 @@ def omitted_sink_count(plan: CompiledPlan, records: Sequence[Record]) -> int:
 
 def _region_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, RegionState]]":
     """Yield the offloaded regions that have a state, and the state."""
-    for number in range(plan.written_count, len(plan.nodes)):
+    for number in range(plan.visible_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None and records[number].result is not None:
             yield plan.nodes[number], records[number].result
 
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
     """Yield every written node with its record, and whether it is a sink (no node depends on it)."""
-    written_nodes = plan.nodes[: plan.written_count]
+    written_nodes = plan.nodes[: plan.visible_count]
     # The nodes of an offloaded region are not in the plan; the region has their dependencies.
     dependencies = set(chain.from_iterable(node.dependencies for node in plan.nodes))
     for number, (node, record) in enumerate(zip(written_nodes, records, strict=False)):
@@ -548,8 +548,8 @@ def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple
 
 def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:
     """Return status -> number of written nodes, including those of offloaded regions."""
-    counts = Counter(record.status for record in records[: plan.written_count])
-    for number in range(plan.written_count, len(plan.nodes)):
+    counts = Counter(record.status for record in records[: plan.visible_count])
+    for number in range(plan.visible_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None:
             counts.update(region_counts(plan, records, number))
     return +counts

@@ -154,7 +154,7 @@ class BudgetAdmission(SchedulerComponent):
         state = self._state
         run_usage, added_count = state.totals.usage.total, state.added_count
         # Nodes of the original plan do not count as added.
-        added_up_to_task = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
+        added_up_to_task = max(task.ref.node + 1 - state.plan.visible_count + added_count, 0)
         reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_up_to_task)
         if budget.reserve(("", task.id), reservation, run_usage=run_usage, added_nodes=added_count):
             return True

@@ -129,7 +129,7 @@ def run_may_have_effects(state: "RunState") -> bool:
 def compensation_extension(state: "RunState") -> Extension | None:
     """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
-    base = state.plan.written_count
+    base = state.plan.visible_count
     for ref in _calls_to_compensate(state):
         task_id, previous_numbers = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
         # A hidden node cannot be a dependency, because it comes after the added nodes.
@@ -205,7 +205,7 @@ def _reason_not_compensable(state: "RunState", ref: TaskRef, record: Record) -> 
 
 def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan of a run without its compensation nodes, which are the last added nodes."""
-    end = plan.written_count
+    end = plan.visible_count
     count = sum(node.compensates is not None for node in plan.nodes)
     if not count:
         return plan

@@ -69,7 +69,7 @@ class RunRequests:
 
     def approve_plan(self, by: str) -> None:
         """Record that a person approved the plan, so that the policy requires no approval of its nodes."""
-        self._feedback.approved_node_count, self._feedback.approved_by = self._state.plan.written_count, by
+        self._feedback.approved_node_count, self._feedback.approved_by = self._state.plan.visible_count, by
 
     def _apply_plan_answer(self, answer: Any, feedback: Feedback, at: float) -> None:
         if answer["approved"]:

@@ -48,8 +48,8 @@ def _with_position(problem: dict[str, Any], position: LookupPosition | None) -> 
 
 def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
     """Yield the id of the find node of each lookup, with a position at which the result is used."""
-    nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
-    for number, node in enumerate(plan.nodes[: plan.written_count]):
+    nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.step_count]}
+    for number, node in enumerate(plan.nodes[: plan.visible_count]):
         for path, template in node.bindings:
             part = template[0]
             if not isinstance(part, ResultOf) or (find_id := id_of_find_node(nodes.get(part.node), part.path)) is None:
@@ -76,7 +76,7 @@ def _group_of(known_as: str | None) -> str:
 def _position_in_sub_plan(plan: CompiledPlan, input_name: str, *, prefix: str) -> LookupPosition | None:
     """Return the position at which a sub-plan reads an input, or `None`."""
     placeholder: Reference = Placeholder(input_name)
-    for node in plan.nodes[: plan.written_count]:
+    for node in plan.nodes[: plan.visible_count]:
         for path, template in node.bindings:
             if template[0] != placeholder:
                 continue

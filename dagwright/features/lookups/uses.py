@@ -21,7 +21,7 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
     Args:
         find_id: id of the find node of the lookup.
     """
-    lookup_nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
+    lookup_nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.step_count]}
     uses = [*islice(_uses(plan, find_id, lookup_nodes), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
@@ -30,7 +30,7 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
 
 
 def _uses(plan: CompiledPlan, find_id: str, lookup_nodes: dict[str, CompiledNode]) -> Iterator[str]:
-    for node in plan.nodes[: min(plan.written_count, _MAX_NODES_SEARCHED)]:
+    for node in plan.nodes[: min(plan.visible_count, _MAX_NODES_SEARCHED)]:
         parts = [(path, template[0]) for path, template in node.bindings if path]
         argument_names = [
             str(path[0])

@@ -99,7 +99,7 @@ def extension_of(
     new_nodes = [_renumber(node, numbers) for node in compiled_plan.nodes[len(stubs) :]]
     tool_names = {node.tool for node in new_nodes if node.kind == "tool"}
     return Extension(
-        state.plan.written_count,
+        state.plan.visible_count,
         tuple(new_nodes),
         {name: tool for name, tool in known_tools.items() if name in tool_names},
         {state.newest_id(node.id): node.projections for node in compiled_plan.nodes[: len(stubs)] if node.projections},
@@ -181,7 +181,7 @@ def _has_projection(path: Path, result: StoredValue) -> bool:
 
 def _mentioned_ids(nodes: Sequence[Any], state: "RunState") -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
-    is_large = state.plan.written_count > MAX_STUBS
+    is_large = state.plan.visible_count > MAX_STUBS
     pieces = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
     for node, _ in state.visible_nodes():
         if not is_large or node.id in pieces or not _is_piece(node.id):
@@ -217,7 +217,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 def _numbers_of(stubs: Sequence[Mapping[str, str]], state: "RunState", *, count: int) -> list[int]:
     """Return the number in the run for each checked node; a superseded node has the number of its replacement."""
-    base = state.plan.written_count
+    base = state.plan.visible_count
     numbers = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]
     return [*(number for number in numbers if number is not None), *range(base, base + count)]
 

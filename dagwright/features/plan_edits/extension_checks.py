@@ -73,7 +73,7 @@ def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, A
     replacement = replace(
         node, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=node.id
     )
-    return Extension(state.plan.written_count, (replacement,))
+    return Extension(state.plan.visible_count, (replacement,))
 
 
 def free_id(state: "RunState", number: int) -> str:

@@ -95,7 +95,7 @@ class TreeNode:
 
 def tree_of(plan: CompiledPlan) -> list[TreeNode]:
     """Return all nodes as a tree: the parent of a node is its dependency with the highest level."""
-    count = plan.written_count
+    count = plan.visible_count
     dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
     children: dict[int, list[int]] = {}

@@ -172,7 +172,7 @@ class _Turn:
             arguments={**node.arguments, "messages": messages},
             supersedes=node.id,
         )
-        return Extension(self._state.plan.written_count, (repeated_turn,))
+        return Extension(self._state.plan.visible_count, (repeated_turn,))
 
     def _correction_count(self) -> int:
         count, node = 0, self._node
@@ -194,7 +194,7 @@ class _Turn:
             known_tools = {**self._spec.compensating_tools, **self._spec.tools}
             names = with_compensating_tools([node.tool for node in call_nodes if node.kind == "tool"], known_tools)
             tools = {name: known_tools[name] for name in names if name in known_tools}
-            return Extension(self._state.plan.written_count, tuple(call_nodes), tools)
+            return Extension(self._state.plan.visible_count, tuple(call_nodes), tools)
         if not all(self._record(node.id).status.is_final for node in call_nodes):
             return None
         replies = [
@@ -272,7 +272,7 @@ class _Turn:
     def _extension_after_request(self, request: Mapping[str, Any]) -> Extension | None:
         node_id = f"{self._turn_id}.ask"
         if self._state.number_of(node_id) is None:
-            return Extension(self._state.plan.written_count, (human_node(request, node_id, self._node_number),))
+            return Extension(self._state.plan.visible_count, (human_node(request, node_id, self._node_number),))
         if not self._record(node_id).status.is_final:
             return None
         prompt = str(request["prompt"])
@@ -287,7 +287,7 @@ class _Turn:
             prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
             node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._node_number)
             review = replace(node, bindings=((("prompt",), prompt),))
-            return Extension(self._state.plan.written_count, (review,))
+            return Extension(self._state.plan.visible_count, (review,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
             # Wait for an open request. If it has failed, such as by a timeout, use the answer; the run reports the
@@ -306,7 +306,7 @@ class _Turn:
         plan = self._state.plan
         if (plan.output, tuple(plan.output_bindings)) == output:
             return None
-        return Extension(plan.written_count, (), output=output)
+        return Extension(plan.visible_count, (), output=output)
 
     # The next turn.
 
@@ -347,7 +347,7 @@ class _Turn:
         # The turn starts even if calls have failed, because the model sees the failures.
         node = replace(node, join=("all_done", 0), projections=self._node.projections)
         output = (None, (output_of_turn(self._spec, next_id),))
-        return Extension(self._state.plan.written_count, (node,), output=output)
+        return Extension(self._state.plan.visible_count, (node,), output=output)
 
     def _has_used_token_limit(self) -> bool:
         """Check whether the turns so far have used the token limit of the agent, as far as the servers report usage."""

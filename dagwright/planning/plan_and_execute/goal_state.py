@@ -46,7 +46,7 @@ class GoalState:
 
     def numbers_with_role(self, role: str) -> Iterator[int]:
         """Yield the numbers of the nodes with a role."""
-        written_nodes = self.state.plan.nodes[: self.state.plan.written_count]
+        written_nodes = self.state.plan.nodes[: self.state.plan.visible_count]
         return (number for number, node in enumerate(written_nodes) if role_of(node.id) == role)
 
     def plan_steps(self) -> Iterator[tuple[CompiledNode, Record]]:
@@ -179,7 +179,7 @@ class GoalState:
         tools = {tool.name: tool for tool in (CALL_MODEL, READ_MODEL_PLAN)}
         used_tools = {node.tool for node in nodes}
         return Extension(
-            self.state.plan.written_count,
+            self.state.plan.visible_count,
             nodes,
             {name: tool for name, tool in tools.items() if name in used_tools},
             output=output,

@@ -97,7 +97,7 @@ def add_nodes(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, An
     Nodes without dependencies depend on the node that parsed the plan. In a replan, a node replaces the node with the
     same ID if the earlier node can no longer run.
     """
-    base = run.state.plan.written_count
+    base = run.state.plan.visible_count
     planned_nodes = _planned_nodes(parsed_plan)
     numbers = _numbers_of(run, planned_nodes, base=base)
     described_ids, is_approved = (

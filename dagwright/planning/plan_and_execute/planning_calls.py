@@ -120,7 +120,7 @@ def _planning_extension(
 ) -> Extension:
     call_id, read_id = run.free_id(PLAN), run.free_id(READ)
     call = model_node(call_id, request, title=title, dependencies=dependencies, bindings=bindings)
-    call_number = run.state.plan.written_count
+    call_number = run.state.plan.visible_count
     return run.extension(
         with_accepted_projection(call, run.goal),
         parser_node(read_id, call_id, run.goal, call_number=call_number, replan_context=replan_context),

@@ -121,7 +121,7 @@ class Rounds:
     def _start_sub_goals(self, rounds_state: RoundsState, call: PlannerCall) -> Extension:
         """Create the nodes for the sub-goals of a planner call. Each starts when its input slots are available."""
         state = rounds_state.state
-        base, sub_goals = state.plan.written_count, rounds_state.sub_goals_to_start(call)
+        base, sub_goals = state.plan.visible_count, rounds_state.sub_goals_to_start(call)
         new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(sub_goals)}
         nodes: list[CompiledNode] = []
         for sub_goal in sub_goals:
@@ -257,7 +257,7 @@ class Rounds:
         abandoned_ids: Sequence[str] = (),
     ) -> Extension:
         return Extension(
-            rounds_state.state.plan.written_count,
+            rounds_state.state.plan.visible_count,
             nodes,
             self._tools(nodes),
             output=output,

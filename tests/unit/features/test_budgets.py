@@ -159,7 +159,7 @@ def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, as a plan of a model does."""
     new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL}).nodes
-    base = scheduler.plan.written_count
+    base = scheduler.plan.visible_count
     shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]
     add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL_TOOL.name: MODEL_TOOL}), at=1.0)
 

@@ -66,7 +66,7 @@ def plan_of(*intents: Any) -> CompiledPlan:
 
 
 def added_node_ids(plan: CompiledPlan) -> list[str]:
-    return [node.id for node in plan.nodes[plan.written_count :]]
+    return [node.id for node in plan.nodes[plan.visible_count :]]
 
 
 def start_plan(plan: CompiledPlan, **options: Any) -> tuple[RunScheduler, list[Task]]:
@@ -87,7 +87,7 @@ def test_each_distinct_lookup_is_one_node_after_the_written_nodes() -> None:
         ),
         intent(f=lookup_of("  Ann ", "Natural Person")),
     )
-    assert plan.written_count == 3
+    assert plan.visible_count == 3
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
     assert added_node_ids(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
     bind_node = plan.nodes[-1]
