@@ -37,6 +37,7 @@ def extender_spec_of(plan: CompiledPlan) -> ExtenderSpec | None:
     kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"unknown extender {kind!r:.60}; expected {', '.join(_KINDS)}")
+    # Raises if the policy is invalid.
     policy_of_extender(encoded)
     return _KINDS[kind][1](encoded)
 

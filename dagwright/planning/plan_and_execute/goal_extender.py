@@ -107,7 +107,7 @@ class PlanAndExecute:
         """Return why the result of a node cannot be overridden: plans are parsed and approved, not set."""
         if not is_reserved(node_id):
             return None
-        return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
+        return f"only the run itself may set the result of {node_id!r}; retry the node instead"
 
     def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
         """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""

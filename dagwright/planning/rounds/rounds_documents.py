@@ -162,7 +162,7 @@ def _phase(rounds_state: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
     if first_record.started_at is None and not first_record.status.is_final:
         return "idle"
     if last_call.action == "continue":
-        return "joining" if rounds_state.is_joined else "executing"
+        return "joining" if rounds_state.have_all_nodes_ended else "executing"
     is_called = last_call.record.status is NodeStatus.RUNNING or last_call.record.status.is_final
     return "planning" if is_called or last_call.round == 1 or last_call.is_repair else "joining"
 

@@ -1,8 +1,8 @@
-"""Extender that answers a question in rounds: a planner writes sub-goals, worker tools run them and fill slots.
+"""Extender that answers a question in rounds: a planner writes sub-goals, and worker tools run them.
 
-The answer is made of slots. The extender waits for the end of each round: the run calls the extender whenever a node
-ends, and the extender calls the planner once no node of the round can continue. The next step depends only on the plan
-and the records. Node ids:
+The named outputs of a sub-goal are its slots, and the answer is made of slots. The extender waits for the end of each
+round: the run calls the extender whenever a node ends, and the extender calls the planner once no node of the round can
+continue. The next step depends only on the plan and the records. Node ids:
 
     intention       clarifies the question
     plan, plan#2    calls of the planner, including repairs
@@ -72,7 +72,7 @@ class Rounds:
 
         Raises:
             GoalUnreachable: the planner states that the question cannot be answered, or the planner has to stop and no
-                deliverable is available.
+                sub-goal of the type `deliverable` has filled a slot.
         """
         rounds_state = RoundsState(state, self.spec)
         if state.number_of(ANSWER) is not None:
@@ -90,9 +90,9 @@ class Rounds:
             raise GoalUnreachable(NodeError(PLANNER_FAILED, message))
         if last_call.action == "done":
             return self._answer(rounds_state, _synthesis_inputs(last_call), None)
-        if not rounds_state.has_started(last_call):
+        if not rounds_state.has_added_sub_goals_of(last_call):
             return self._start_sub_goals(rounds_state, last_call)
-        return self._plan_next(rounds_state) if rounds_state.is_joined else None
+        return self._plan_next(rounds_state) if rounds_state.have_all_nodes_ended else None
 
     def goal_error(self, state: "RunState") -> NodeError | None:
         """Return why the planner did not finish; `None` if it finished, or if the run has no answer yet."""
@@ -114,7 +114,7 @@ class Rounds:
         """
         if not is_reserved(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
-        return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
+        return f"only the run itself may set the result of {node_id!r}; retry the node instead"
 
     # Extensions.
 
@@ -155,8 +155,9 @@ class Rounds:
 
     def _plan_next(self, rounds_state: RoundsState) -> Extension:
         """Create the call in which the planner receives the results of the round."""
-        number = rounds_state.last_call.round + 1
-        # Completed nodes are never superseded, so these edges cannot form a cycle.
+        round_number = rounds_state.last_call.round + 1
+        # If a node is superseded, its edges move to the retry, which depends on a later planner call. Completed nodes
+        # are never superseded, so these edges cannot form a cycle.
         done_numbers = [
             sub_goal.number
             for sub_goal in rounds_state.sub_goals.values()
@@ -165,8 +166,8 @@ class Rounds:
         node = planner_node(
             self.spec,
             self._free_id(rounds_state, PLAN),
-            state_message(rounds_state, number=number),
-            number=number,
+            state_message(rounds_state, round_number=round_number),
+            round_number=round_number,
             known_goals=self._known_sub_goals(rounds_state),
             dependencies=(rounds_state.last_call.number, *done_numbers),
         )
@@ -191,7 +192,10 @@ class Rounds:
     def _answer(
         self, rounds_state: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None
     ) -> Extension | None:
-        """Create the answer node, or the assembled output. Support sub-goals that failed are abandoned."""
+        """Create the answer node, or the assembled output.
+
+        If the planner has finished, failed and blocked sub-goals of the type `support` are abandoned.
+        """
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing_ids := [source for source in sources if source not in rounds_state.sub_goals]:
             raise GoalUnreachable(
@@ -224,10 +228,10 @@ class Rounds:
         return self._extension(rounds_state, output=output, abandoned_ids=abandoned_ids)
 
     def _answer_after_stop(self, rounds_state: RoundsState, stop_error: NodeError) -> Extension | None:
-        """Create the call that answers from the available deliverables.
+        """Create the answer from the filled slots of sub-goals of the type `deliverable`.
 
         Raises:
-            GoalUnreachable: no deliverable is available.
+            GoalUnreachable: there is no such slot.
         """
         deliverables = rounds_state.deliverables()
         if not deliverables:
@@ -313,10 +317,10 @@ def stop_reason(rounds_state: RoundsState) -> NodeError | None:
     if last_call.action is None:
         return _repair_stop_reason(rounds_state, last_call)
     is_last_round = last_call.action == "continue" and last_call.round >= rounds_state.spec.max_rounds
-    if is_last_round and rounds_state.has_started(last_call) and rounds_state.is_joined:
+    if is_last_round and rounds_state.has_added_sub_goals_of(last_call) and rounds_state.have_all_nodes_ended:
         max_rounds = rounds_state.spec.max_rounds
         used_rounds = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
-        message = f"{used_rounds}, and the planner has not finished; finishing also needs a round"
+        message = f"{used_rounds}, but the planner needs at least one more round to finish"
         return NodeError(MAX_ROUNDS_REACHED, message)
     return None
 

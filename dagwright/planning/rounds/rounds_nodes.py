@@ -56,7 +56,7 @@ def rounds_plan(spec: RoundsSpec, messages: Sequence[Message], *, title: str) ->
     call = ModelCall(tuple(messages), config=spec.config, labels=CallLabels(purpose=INTENTION))
     intention = model_node(INTENTION, ModelRequest(call), title="clarifying the question")
     text = f"This is round 1 of {spec.max_rounds}.\nNo sub-goal exists yet."
-    planner = planner_node(spec, PLAN, text, number=1, known_goals=(), dependencies=(0,))
+    planner = planner_node(spec, PLAN, text, round_number=1, known_goals=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(intention, planner),
         tools={CALL_MODEL.name: CALL_MODEL},
@@ -72,7 +72,7 @@ def planner_node(
     node_id: str,
     text: str,
     *,
-    number: int,
+    round_number: int,
     known_goals: Sequence[KnownSubGoal],
     dependencies: Sequence[int],
 ) -> CompiledNode:
@@ -80,7 +80,7 @@ def planner_node(
 
     Args:
         text: state of the run, as text.
-        number: number of the round.
+        round_number: number of the round.
         known_goals: sub-goals that the answer is checked against.
         dependencies: numbers of the nodes that must end first.
     """
@@ -89,7 +89,7 @@ def planner_node(
     bindings: list[Binding] = [(("messages", _INTENTION_INDEX, "content"), _intention_parts())]
     request = _planner_request(spec, messages, purpose=PLANNER, known_goals=known_goals)
     request = replace(request, cuts={_INTENTION_INDEX: INTENTION_CHARACTERS})
-    title = f"round {number}: planning"
+    title = f"round {round_number}: planning"
     return _planner_call(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
 
 

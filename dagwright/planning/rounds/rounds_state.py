@@ -241,7 +241,7 @@ class RoundsState:
                 rounds[number] = max(rounds[number], self._round_of(newest_number, rounds))
         return rounds[number]
 
-    def has_started(self, call: PlannerCall) -> bool:
+    def has_added_sub_goals_of(self, call: PlannerCall) -> bool:
         """Return whether the sub-goals that a planner call requested were added to the run.
 
         Their nodes depend on the call. If people have already retried all of the sub-goals, no node is added.
@@ -266,7 +266,7 @@ class RoundsState:
         )
 
     @property
-    def is_joined(self) -> bool:
+    def have_all_nodes_ended(self) -> bool:
         """Whether each node except the answer has a final status, including nodes that people added."""
         return all(
             record.status.is_final for node, record in self.state.visible_nodes() if node.id.partition("#")[0] != ANSWER

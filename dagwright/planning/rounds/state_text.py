@@ -41,17 +41,19 @@ MAX_CAVEATS = 40
 """Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
 
-def state_message(rounds_state: "RoundsState", *, number: int) -> str:
+def state_message(rounds_state: "RoundsState", *, round_number: int) -> str:
     """Return the message with the state of the run for the planner.
 
     Args:
-        number: number of the round to plan, from 1.
+        round_number: round to plan, from 1.
     """
     max_rounds = rounds_state.spec.max_rounds
     last_round_note = (
-        " It is the last round: its sub-goals still run, and you are not asked again." if number >= max_rounds else ""
+        " It is the last round: its sub-goals still run, and you are not asked again."
+        if round_number >= max_rounds
+        else ""
     )
-    head = f"This is round {number} of {max_rounds}.{last_round_note}"
+    head = f"This is round {round_number} of {max_rounds}.{last_round_note}"
     if not rounds_state.sub_goals:
         return f"{head}\nNo sub-goal exists yet."
     return "\n".join([head, *_reasons(rounds_state), *_state_lines(rounds_state)])

@@ -35,8 +35,8 @@ WorkerResults = Mapping[str, Any]
 FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": NodeError("tool_failed", "no")}
 
 
-class Question:
-    """A question for the profile `rounds`, with scripted model calls and worker tools.
+class RoundsRun:
+    """A run of the profile `rounds`, with scripted model calls and worker tools.
 
     Args:
         planner_answers: the answers of the planner, in order.
@@ -107,8 +107,8 @@ class Question:
             return {"total": sum(arguments["numbers"])}
         return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
 
-    def run(self) -> list[list[str]]:
-        """Run the question to its end, and return the groups of tasks that ran together."""
+    def run_to_end(self) -> list[list[str]]:
+        """Continue the run to its end, and return the groups of tasks that ran together."""
         steps = []
         while not self.scheduler.is_finished:
             steps.append(self.step())
@@ -140,14 +140,14 @@ def _model_response(text: str) -> dict[str, Any]:
 
 def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_sub_goals_ended() -> None:
     dependent_sub_goal = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),
         done_response(all=ref(4, "comparison")),
         worker_results={"sg4": {"comparison": "x"}},
     )
-    assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    assert question.scheduler.output() == ("x", None)
+    assert run.run_to_end() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
+    assert run.scheduler.status() is RunStatus.COMPLETED
+    assert run.scheduler.output() == ("x", None)
 
 
 def test_question_continues_as_new_after_any_step() -> None:
@@ -157,77 +157,77 @@ def test_question_continues_as_new_after_any_step() -> None:
         continue_response(PICK_EVERGREEN),
         done_response(all=ref(9, "clarification")),
     )
-    expected = Question(*answers).run()
-    question = Question(*answers)
+    expected = RoundsRun(*answers).run_to_end()
+    run = RoundsRun(*answers)
     steps = []
-    while not question.scheduler.is_finished:
-        steps.append(question.step())
-        question.continue_as_new()
+    while not run.scheduler.is_finished:
+        steps.append(run.step())
+        run.continue_as_new()
     assert steps == expected
-    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert run.scheduler.status() is RunStatus.COMPLETED
 
 
 def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
         continue_response(PICK_EVERGREEN),
         continue_response(PICK_MAERSK),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
-    assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
-    assert question.known_ids == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
-    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in question.prompts["plan#3"]
-    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert run.run_to_end()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
+    assert run.known_ids == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
+    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in run.prompts["plan#3"]
+    assert run.scheduler.status() is RunStatus.COMPLETED
 
 
-def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
+def retry_while_planning(command: RetryNode) -> tuple[RoundsRun, list[Task], list[Task]]:
     """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
     new_sub_goal = sub_goal(5, "pick", name="MSC")
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY),
         continue_response(PICK_MAERSK, new_sub_goal),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
-    planner_tasks = question.start_second_planner_call()
-    question.worker_results = {}
+    planner_tasks = run.start_second_planner_call()
+    run.worker_results = {}
     assert [task.id for task in planner_tasks] == ["plan#2"]
-    apply_command(command, question.scheduler, at=question.now)
-    return question, planner_tasks, question.start()
+    apply_command(command, run.scheduler, at=run.now)
+    return run, planner_tasks, run.start()
 
 
 @pytest.mark.parametrize("ends_before_planner", [True, False])
 def test_manually_restarted_sub_goal_does_not_delay_other_sub_goals(ends_before_planner: bool) -> None:
-    question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
+    run, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
     assert [task.id for task in retried_tasks] == ["sg1#2"]
     for tasks in (retried_tasks, planner_tasks) if ends_before_planner else (planner_tasks, retried_tasks):
-        question.end(tasks)
-    task_ids = [task for step in question.run() for task in step]
+        run.end(tasks)
+    task_ids = [task for step in run.run_to_end() for task in step]
     assert "sg5" in task_ids
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    assert question.planner_answers == ()
+    assert run.scheduler.status() is RunStatus.COMPLETED
+    assert run.planner_answers == ()
 
 
 def test_manually_completed_sub_goal_is_not_started_again_by_the_planner() -> None:
-    question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1"))
+    run, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1"))
     assert [task.id for task in retried_tasks] == ["sg1"]
-    question.end([*retried_tasks, *planner_tasks])
-    task_ids = [task for step in question.run() for task in step]
+    run.end([*retried_tasks, *planner_tasks])
+    task_ids = [task for step in run.run_to_end() for task in step]
     assert [task for task in task_ids if task.startswith("sg")] == ["sg5"]
-    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert run.scheduler.status() is RunStatus.COMPLETED
 
 
-def _document(question: Question) -> dict[str, Any]:
-    actual = rounds_document(question.scheduler, lambda value, _: value)
+def _document(run: RoundsRun) -> dict[str, Any]:
+    actual = rounds_document(run.scheduler, lambda value, _: value)
     assert actual is not None
     return actual
 
 
-def _result_statuses(question: Question) -> list[list[tuple[int, str]]]:
+def _result_statuses(run: RoundsRun) -> list[list[tuple[int, str]]]:
     return [
         [(result["sub_goal_id"], result["status"]) for result in round_document["results"]]
-        for round_document in _document(question)["rounds"]
+        for round_document in _document(run)["rounds"]
     ]
 
 
@@ -240,41 +240,41 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
         continue_response(other_sum),
         failed_response("no"),
     )
-    question = Question(*answers, worker_results=worker_results)
-    question.run()
+    run = RoundsRun(*answers, worker_results=worker_results)
+    run.run_to_end()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
-    assert _result_statuses(question) == expected
+    assert _result_statuses(run) == expected
     # Sub-goal 3 waits in the first round, and starts in the second.
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP),
         continue_response(PICK_MAERSK),
         failed_response("no"),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
-    question.run()
-    assert _result_statuses(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    question = Question(
+    run.run_to_end()
+    assert _result_statuses(run) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
+    run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
-    planner_tasks = question.start_second_planner_call()
-    apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.now)
-    question.worker_results = {}
-    question.end(planner_tasks)
-    question.run()
-    assert _result_statuses(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
+    planner_tasks = run.start_second_planner_call()
+    apply_command(RetryNode("sg1", {"name": "Hapag"}), run.scheduler, at=run.now)
+    run.worker_results = {}
+    run.end(planner_tasks)
+    run.run_to_end()
+    assert _result_statuses(run) == [[(1, "failed"), (9, "success"), (1, "success")], []]
 
 
 def test_document_has_the_documented_fields() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY, reasoning="First."),
         done_response(all=ref(9, "clarification")),
         options=RoundsOptions(turns=turns),
     )
-    question.run()
-    actual = _document(question)
+    run.run_to_end()
+    actual = _document(run)
     documented_example = json.loads(
         next(text for text in re.findall(r"```text\n(.*?)```", ROUNDS_DOCUMENTATION, re.DOTALL) if '"phase"' in text)
     )
@@ -310,13 +310,13 @@ def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
 def test_long_values_in_the_document_are_references() -> None:
     short_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     sub_goal_with_long_param = sub_goal(2, "pick", name="é" * 1_000)
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, sub_goal_with_long_param),
         failed_response("no"),
         worker_results={"sg1": short_outputs, "sg2": long_outputs},
     )
-    question.run()
-    actual = _document(question)
+    run.run_to_end()
+    actual = _document(run)
     outputs = actual["rounds"][0]["results"][0]["outputs"]
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
     assert actual["completed_outputs"]["1"] == outputs
@@ -331,7 +331,7 @@ def test_long_values_in_the_document_are_references() -> None:
 
 def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
     repeated_answer = continue_response(PICK_MAERSK | {"id": 2})
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK),
         repeated_answer,
         continue_response(PICK_EVERGREEN),
@@ -339,183 +339,177 @@ def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
         continue_response(CLARIFY),
         done_response(all=ref(9, "clarification")),
     )
-    question.run()
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_response(PICK_MAERSK), repeated_answer, repeated_answer)
-    question.run()
-    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "planner_repeats")
-    assert question.scheduler.state.error is not None
-    assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
-    question = Question(
-        *["No."] * 3, continue_response(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification"))
-    )
-    question.run()
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_response(CLARIFY), *["No."] * 4)
-    question.run()
-    assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
+    run.run_to_end()
+    assert run.scheduler.status() is RunStatus.COMPLETED
+    run = RoundsRun(continue_response(PICK_MAERSK), repeated_answer, repeated_answer)
+    run.run_to_end()
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.FAILED, "planner_repeats")
+    assert run.scheduler.state.error is not None
+    assert "the same work was done in sub-goal 1, whose status is success" in run.scheduler.state.error.message
+    run = RoundsRun(*["No."] * 3, continue_response(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification")))
+    run.run_to_end()
+    assert run.scheduler.status() is RunStatus.COMPLETED
+    run = RoundsRun(continue_response(CLARIFY), *["No."] * 4)
+    run.run_to_end()
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_error() -> None:
     failures = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
-    question = Question(*[continue_response(PICK_MAERSK)] * 5, worker_results=failures)
-    steps = question.run()
+    run = RoundsRun(*[continue_response(PICK_MAERSK)] * 5, worker_results=failures)
+    steps = run.run_to_end()
     assert sum(step[0].startswith("sg1") for step in steps) == 3
-    error = question.scheduler.state.error
+    error = run.scheduler.state.error
     assert error is not None
     assert "sub-goal 1 failed in 3 attempts with the same inputs" in error.message
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
-    question = Question(continue_response(PICK_MAERSK), failed_response("There is no such carrier."))
-    question.run()
-    assert question.scheduler.status() is RunStatus.FAILED
-    assert question.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
-    assert _document(question)["planner_reasoning"] == "There is no such carrier."
+    run = RoundsRun(continue_response(PICK_MAERSK), failed_response("There is no such carrier."))
+    run.run_to_end()
+    assert run.scheduler.status() is RunStatus.FAILED
+    assert run.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
+    assert _document(run)["planner_reasoning"] == "There is no such carrier."
 
 
 def test_failed_planner_call_keeps_the_deliverables() -> None:
     failure = NodeError("model_unavailable", "no response")
-    question = Question(continue_response(CLARIFY), failure)
-    question.run()
-    assert (question.scheduler.status(), question.error_code) == (
+    run = RoundsRun(continue_response(CLARIFY), failure)
+    run.run_to_end()
+    assert (run.scheduler.status(), run.error_code) == (
         RunStatus.COMPLETED_WITH_FAILURES,
         "model_unavailable",
     )
-    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
-    question = Question(failure)
-    question.run()
-    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "model_unavailable")
-    question = Question()
-    (task,) = question.start()
-    question.scheduler.fail(task.id, NodeError("model_key_rejected", "no such key"), at=2.0)
-    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "model_key_rejected")
+    assert run.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
+    run = RoundsRun(failure)
+    run.run_to_end()
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.FAILED, "model_unavailable")
+    run = RoundsRun()
+    (task,) = run.start()
+    run.scheduler.fail(task.id, NodeError("model_key_rejected", "no such key"), at=2.0)
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.FAILED, "model_key_rejected")
 
 
 @pytest.mark.parametrize("continues_as_new", [False, True])
 def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
     worker_results = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
         done_response("All is there.", **inputs),
         worker_results=worker_results,
     )
-    while not question.scheduler.is_finished:
-        question.step()
+    while not run.scheduler.is_finished:
+        run.step()
         if continues_as_new:
-            question.continue_as_new()
-    assert question.scheduler.status() is RunStatus.COMPLETED
-    assert question.scheduler.state.number_of("answer") is None
+            run.continue_as_new()
+    assert run.scheduler.status() is RunStatus.COMPLETED
+    assert run.scheduler.state.number_of("answer") is None
     text = "**Which one?**\n\ntotal: 7\n\nnumbers:\n\n```json\n[3,4]\n```"
-    assert question.scheduler.output() == (text, None)
-    document = _document(question)
+    assert run.scheduler.output() == (text, None)
+    document = _document(run)
     assert (document["phase"], document["final_response"]) == ("done", text)
 
 
 def test_assembled_answer_lists_incomplete_parts() -> None:
     worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     other_clarification = sub_goal(8, "clarify", "The other one", question="Other?")
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
         worker_results=worker_results,
     )
-    question.run()
-    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
-    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-    question = Question(continue_response(CLARIFY), continue_response(PICK_EVERGREEN), max_rounds=2)
-    question.run()
-    assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
-    text, _ = question.scheduler.output()
+    run.run_to_end()
+    assert run.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    assert run.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
+    run = RoundsRun(continue_response(CLARIFY), continue_response(PICK_EVERGREEN), max_rounds=2)
+    run.run_to_end()
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
+    text, _ = run.scheduler.output()
     assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
-    document = _document(question)
+    document = _document(run)
     assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
 
 
 def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
-    question = Question(continue_response(CLARIFY), done_response(all=ref(9, "clarification")))
-    plan_document = plan_to_json(question.plan)
+    run = RoundsRun(continue_response(CLARIFY), done_response(all=ref(9, "clarification")))
+    plan_document = plan_to_json(run.plan)
     del plan_document["extender"]["synthesis"]
-    question.plan = plan_from_json(plan_document)
-    question.scheduler = question._scheduler()
-    question.scheduler.start(0.0)
-    question.run()
-    assert question.scheduler.output() == ("answer", None)
+    run.plan = plan_from_json(plan_document)
+    run.scheduler = run._scheduler()
+    run.scheduler.start(0.0)
+    run.run_to_end()
+    assert run.scheduler.output() == ("answer", None)
 
 
 def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> None:
     worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     other_clarification = sub_goal(8, "clarify", question="Other?")
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
         worker_results=worker_results,
     )
-    question.run()
+    run.run_to_end()
     states = {
-        node.id: record.status.value
-        for node, record in question.scheduler.state.visible_nodes()
-        if node.id.startswith("sg")
+        node.id: record.status.value for node, record in run.scheduler.state.visible_nodes() if node.id.startswith("sg")
     }
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
-    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
-    document = _document(question)
+    assert run.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    document = _document(run)
     statuses = [(sub_goal["id"], sub_goal["status"]) for sub_goal in document["sub_goals"]]
     assert statuses == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
 def test_document_has_the_phase_and_round_after_each_step() -> None:
-    question = Question(continue_response(PICK_MAERSK), continue_response(PICK_EVERGREEN), failed_response("no"))
-    phases = [_phase(question)]
-    while not question.scheduler.is_finished:
-        question.step()
-        phases.append(_phase(question))
+    run = RoundsRun(continue_response(PICK_MAERSK), continue_response(PICK_EVERGREEN), failed_response("no"))
+    phases = [_phase(run)]
+    while not run.scheduler.is_finished:
+        run.step()
+        phases.append(_phase(run))
     assert phases == [*("idle 1", "planning 1", "executing 1", "joining 2", "executing 2", "joining 3", "failed 3")]
 
 
-def _phase(question: Question) -> str:
-    return "{phase} {round}".format(**_document(question))
+def _phase(run: RoundsRun) -> str:
+    return "{phase} {round}".format(**_document(run))
 
 
 def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
-    extender = Question(continue_response(PICK_MAERSK)).scheduler.features.extension.extender
+    extender = RoundsRun(continue_response(PICK_MAERSK)).scheduler.features.extension.extender
     assert extender is not None
     accepts_result = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
     assert {
         name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in accepts_result
     } == accepts_result
-    question = Question(
-        continue_response(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS
-    )
-    planner_tasks = question.start_second_planner_call()
+    run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
+    planner_tasks = run.start_second_planner_call()
     message_start = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for result, message in (
         ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
         ({}, f"{message_start}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{message_start}not declared: 'total'"),
     ):
-        assert apply_command(SetResult("sg1", result), question.scheduler, at=question.now) == message
-    assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.now) is None
-    question.end([*question.start(), *planner_tasks])
-    assert [sub_goal["status"] for sub_goal in _document(question)["sub_goals"]] == ["success", "success"]
+        assert apply_command(SetResult("sg1", result), run.scheduler, at=run.now) == message
+    assert apply_command(SetResult("sg1", {"numbers": [1]}), run.scheduler, at=run.now) is None
+    run.end([*run.start(), *planner_tasks])
+    assert [sub_goal["status"] for sub_goal in _document(run)["sub_goals"]] == ["success", "success"]
 
 
 def test_planner_prompt_is_short_and_has_the_reasoning_of_earlier_rounds() -> None:
     sub_goals = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     worker_results = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(continue_response(*sub_goals), failed_response("enough"), worker_results=worker_results)
-    question.run()
-    assert len(question.prompts["plan#2"]) < 70_000
-    assert question.prompts["plan#2"].count('"preview": ') == 40
+    run = RoundsRun(continue_response(*sub_goals), failed_response("enough"), worker_results=worker_results)
+    run.run_to_end()
+    assert len(run.prompts["plan#2"]) < 70_000
+    assert run.prompts["plan#2"].count('"preview": ') == 40
     answers = (
         continue_response(PICK_MAERSK, reasoning="First\nMaersk."),
         continue_response(ADD_UP, reasoning="Then the sum."),
         failed_response("no"),
     )
-    question = Question(*answers)
-    question.run()
-    prompt_lines = question.prompts["plan#3"].splitlines()
+    run = RoundsRun(*answers)
+    run.run_to_end()
+    prompt_lines = run.prompts["plan#3"].splitlines()
     title_index = prompt_lines.index("Your reasoning in earlier rounds:")
     expected = ['- {"round": 1, "reasoning": "First Maersk."}', '- {"round": 2, "reasoning": "Then the sum."}']
     assert prompt_lines[title_index + 1 : title_index + 3] == expected
@@ -535,16 +529,16 @@ def test_planner_call_and_document_have_a_limited_size(character: str) -> None:
         for round_index in range(10)
     ]
     worker_results = {f"sg{number}": {"numbers": [character * 2_000]} for number in range(1, 101)}
-    question = Question(*answers, failed_response("enough"), worker_results=worker_results, max_rounds=20)
-    question.run()
-    last_prompt = question.prompts["plan#11"]
-    assert question.argument_sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
+    run = RoundsRun(*answers, failed_response("enough"), worker_results=worker_results, max_rounds=20)
+    run.run_to_end()
+    last_prompt = run.prompts["plan#11"]
+    assert run.argument_sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All sub-goals are listed, and the newest have the most detail.
     assert [f'- {{"id": {number}, ' in last_prompt for number in range(1, 101)] == [True] * 100
     assert last_prompt.count('"preview": ') > 0
     assert last_prompt.rindex('"truncated": "other fields are omitted"') < last_prompt.rindex('- {"id": 100, ')
     assert '{"round": 10, ' in last_prompt
-    document = _document(question)
+    document = _document(run)
     assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
     assert [sub_goal["id"] for sub_goal in document["sub_goals"]] == [*range(1, 101)]
     assert [round_document["round"] for round_document in document["rounds"]] == [*range(1, 12)]

@@ -24,7 +24,7 @@ from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
 from tests.support.rounds import continue_response, done_response, ref, sub_goal
-from tests.unit.planner.test_rounds_extender import Question
+from tests.unit.planner.test_rounds_extender import RoundsRun
 
 PICK_MAERSK, PICK_EVERGREEN = (
     sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"),
@@ -33,46 +33,46 @@ PICK_MAERSK, PICK_EVERGREEN = (
 NOW = 100.0
 
 
-def _view(question: Question, **changes: Any) -> RunView:
-    scheduler = question.scheduler
+def _view(run: RoundsRun, **changes: Any) -> RunView:
+    scheduler = run.scheduler
     status, is_closed = scheduler.status().value, scheduler.is_finished
     view = RunView("q", "r", status, None, scheduler, {}, 0.0, None, is_closed=is_closed)
     return replace(view, **changes)
 
 
-def _line_kinds_and_names(question: Question) -> list[list[str]]:
+def _line_kinds_and_names(run: RoundsRun) -> list[list[str]]:
     """Return the kind and name of each line that a new writer shows for a run in progress."""
     lines: list[str] = []
-    LineWriter(lines.append).show(_view(question))
+    LineWriter(lines.append).show(_view(run))
     return [line[10:].split()[:2] for line in lines]
 
 
-def _status_lines(question: Question, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
-    view = _view(question, **changes)
+def _status_lines(run: RoundsRun, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    view = _view(run, **changes)
     _print_status(view, view.document(), Output(), url=None)
     return capsys.readouterr().out.splitlines()
 
 
-def _document_of(question: Question) -> Any:
-    document = rounds_of(_view(question))
+def _document_of(run: RoundsRun) -> Any:
+    document = rounds_of(_view(run))
     assert document is not None
     return document
 
 
-def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
-    question = Question(
+def _started_run(*, worker_results: Mapping[str, Any] | None = None) -> RoundsRun:
+    run = RoundsRun(
         continue_response(PICK_MAERSK, PICK_EVERGREEN, reasoning="Both."),
         done_response(a=ref(1, "numbers")),
-        worker_results=workers,
+        worker_results=worker_results,
     )
-    question.step()
-    question.step()
-    question.start()
-    return question
+    run.step()
+    run.step()
+    run.start()
+    return run
 
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
-    assert _line_kinds_and_names(_started_question()) == [
+    assert _line_kinds_and_names(_started_run()) == [
         *(["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"]),
         *(["running", "sg1"], ["running", "sg2"]),
     ]
@@ -80,30 +80,31 @@ def test_reason_of_a_round_precedes_its_nodes() -> None:
 
 def test_superseded_sub_goal_is_reported_with_the_current_time() -> None:
     lines: list[str] = []
-    writer, question = LineWriter(lines.append), _started_question()
-    question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
-    writer.show(_view(question))
-    question.scheduler.records[2].status = NodeStatus.SUPERSEDED
-    writer.show(_view(question))
+    writer, run = LineWriter(lines.append), _started_run()
+    run.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
+    writer.show(_view(run))
+    run.scheduler.records[2].status = NodeStatus.SUPERSEDED
+    writer.show(_view(run))
     assert [line[10:].split()[:2] for line in lines[-2:]] == [["failed", "sg1"], ["superseded", "sg1"]]
     assert lines[-1][:8] != lines[-2][:8]
 
 
-def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_abandoned_sub_goal_is_superseded_in_json_and_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
     dependents = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, *dependents),
         done_response(all=ref(9, "clarification")),
         worker_results={"sg1": NodeError("tool_failed", "gone")},
     )
-    question.run()
-    sg1 = _view(question).document()["nodes"]["sg1"]
+    run.run_to_end()
+    # JSON has the status of the scheduler; all other output shows the failure.
+    sg1 = _view(run).document()["nodes"]["sg1"]
     assert sg1["status"] == "superseded"
-    status_lines = _status_lines(question, capsys)
+    status_lines = _status_lines(run, capsys)
     _print_node("sg1", sg1, [], Output())
     node_lines = capsys.readouterr().out.splitlines()
-    mermaid_lines = mermaid(graph_of_boxes(question.scheduler)).splitlines()
-    kinds_and_names = [line for line in _line_kinds_and_names(question) if line[1] in ("sg1", "sg3")]
+    mermaid_lines = mermaid(graph_of_boxes(run.scheduler)).splitlines()
+    kinds_and_names = [line for line in _line_kinds_and_names(run) if line[1] in ("sg1", "sg3")]
     assert kinds_and_names == [["failed", "sg1"], ["superseded", "sg3"]]
     # `sg3` waited for `sg1` and never started. It is superseded, and not failed.
     rows = [line.split() for line in status_lines]
@@ -114,14 +115,14 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
         True,
     )
     assert next(line for line in mermaid_lines if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
-    (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
+    (reason,) = why(run.scheduler, "sg1", calls={}).reasons[:1]
     assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
 
 
-def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
-    question = Question("No.", "Still no.", NodeError("model_refused_request", "answered 400"))
-    question.run()
-    (line,) = (line for line in final_round_lines(_view(question).document()) if line.startswith("Round 1"))
+def test_round_keeps_its_reason_when_the_repair_fails() -> None:
+    run = RoundsRun("No.", "Still no.", NodeError("model_refused_request", "answered 400"))
+    run.run_to_end()
+    (line,) = (line for line in final_round_lines(_view(run).document()) if line.startswith("Round 1"))
     assert (line[:19], "no reason given" in line) == ("Round 1 (no plan): ", False)
 
 
@@ -132,26 +133,26 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "sg2": PendingCall(1, "started"),
     }
     expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
-    assert call_texts_of(_view(_started_question(), pending_calls=pending_calls), now=NOW) == expected
+    assert call_texts_of(_view(_started_run(), pending_calls=pending_calls), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending_calls = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    status_lines = _status_lines(_started_question(), capsys, pending_calls=pending_calls)
+    status_lines = _status_lines(_started_run(), capsys, pending_calls=pending_calls)
     assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*status_lines}
     (row,) = [line.split() for line in status_lines if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
-    question = Question(
+    run = RoundsRun(
         continue_response(sub_goal(1, "clarify", question="Which?")), done_response(a=ref(1, "clarification"))
     )
-    question.run()
-    assert "round 2 of 10, done" in _status_lines(question, capsys)
+    run.run_to_end()
+    assert "round 2 of 10, done" in _status_lines(run, capsys)
 
 
 def test_graph_names_worker_tools_and_marks_partial_results() -> None:
-    question = _started_question()
-    question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
-    graph = graph_of_boxes(question.scheduler)
+    run = _started_run()
+    run.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
+    graph = graph_of_boxes(run.scheduler)
     mermaid_text = mermaid(graph)
     assert "sg1<br/>pick · Numbers of Maersk<br/>" in mermaid_text
     assert next(line for line in mermaid_text.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
@@ -163,7 +164,7 @@ def test_graph_names_worker_tools_and_marks_partial_results() -> None:
 def test_graph_has_a_group_for_each_round() -> None:
     sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
     comparison = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
-    question = Question(
+    run = RoundsRun(
         continue_response(PICK_MAERSK, PICK_EVERGREEN),
         continue_response(*sums),
         continue_response(comparison),
@@ -171,8 +172,8 @@ def test_graph_has_a_group_for_each_round() -> None:
         worker_results={"sg5": {"comparison": "7 and 11"}},
         options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
-    question.run()
-    graph = graph_of_boxes(question.scheduler)
+    run.run_to_end()
+    graph = graph_of_boxes(run.scheduler)
     assert {node["node_id"]: node.get("group") for node in graph["nodes"]} == {
         **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
         **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},
@@ -183,46 +184,46 @@ def test_graph_has_a_group_for_each_round() -> None:
         *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
     # JSON output has all edges and the groups of the drawn graph.
-    document = graph_document(question.scheduler)
+    document = graph_document(run.scheduler)
     assert [node.get("group") for node in document["nodes"]] == [node.get("group") for node in graph["nodes"]]
     assert ["sg1", "plan#2"] in document["edges"]
 
 
 def test_round_without_a_plan_names_the_problem() -> None:
-    question = Question(*[continue_response(sub_goal(1, "absent"), reasoning="Again.")] * 4)
-    question.run()
-    (line,) = [line for line in decode_rounds(_document_of(question)) if line.key == "round 1"]
+    run = RoundsRun(*[continue_response(sub_goal(1, "absent"), reasoning="Again.")] * 4)
+    run.run_to_end()
+    (line,) = [line for line in decode_rounds(_document_of(run)) if line.key == "round 1"]
     assert (line.text.startswith("Again. — "), "absent" in line.text) == (True, True)
-    assert "plan_problems" not in _document_of(_started_question())["rounds"][0]
+    assert "plan_problems" not in _document_of(_started_run())["rounds"][0]
 
 
 def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     lines: list[str] = []
     writer = LineWriter(lines.append)
-    question = Question(
+    run = RoundsRun(
         continue_response(sub_goal(1, "absent"), reasoning="Again."),
         continue_response(PICK_MAERSK, reasoning="Better."),
         done_response(),
     )
-    question.step()
-    question.step()
-    repair_task = question.start()
+    run.step()
+    run.step()
+    repair_task = run.start()
     for _ in range(2):
-        writer.show(_view(question))
+        writer.show(_view(run))
     (rejected_line,) = [line for line in lines if "round 1" in line and "rejected" in line]
     assert "absent" in rejected_line
     assert rejected_line.startswith(next(line for line in lines if " plan " in line)[:8])
-    question.end(repair_task)
-    writer.show(_view(question))
+    run.end(repair_task)
+    writer.show(_view(run))
     assert "Better." in lines[-1]
 
 
 def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
-    question = _started_question()
-    question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
-    chain = blocking_chain(question.scheduler, calls={})
+    run = _started_run()
+    run.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
+    chain = blocking_chain(run.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
-    explanation = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
+    explanation = RunExplanation(_view(run, is_closed=True, status="failed", error=error), "", chain)
     assert [*explanation_lines(explanation)][:2] == [
         "q has failed",
         "planner_repeats: the planner wants the same again",
@@ -230,12 +231,12 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     assert "the run ended by planner_repeats: " in explanation.describe(str)
     explained_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
-    assert RunExplanation(_view(question, is_closed=True, error=explained_error), "", chain).unexplained_error() is None
+    assert RunExplanation(_view(run, is_closed=True, error=explained_error), "", chain).unexplained_error() is None
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
-    question = _started_question()
-    explanation = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
+    run = _started_run()
+    explanation = RunExplanation(_view(run), "", blocking_chain(run.scheduler, calls={}))
     assert [*explanation_lines(explanation)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
@@ -249,10 +250,10 @@ def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
 )
 def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
     sub_goals = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
-    question = Question(*map(continue_response, sub_goals), max_rounds=max_rounds)
-    question.run()
-    document = _view(question).document_with_refs()
-    message = "used, and the planner has not finished; finishing also needs a round"
+    run = RoundsRun(*map(continue_response, sub_goals), max_rounds=max_rounds)
+    run.run_to_end()
+    document = _view(run).document_with_refs()
+    message = "used, but the planner needs at least one more round to finish"
     # The error does not name the option, which only the command line has.
     assert document["error"]["message"] == f"all {max_rounds} rounds are {message}"
     assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *hint]
