@@ -33,7 +33,7 @@ KIND_CONDITION_KEYWORD: Final = "x-dagwright-entity-only"
 ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
-_NO_KIND = ""
+_UNKNOWN_KIND = ""
 _UNIONS = ("anyOf", "oneOf")
 _MAX_SEARCHED_NODES = 200
 _MAX_LISTED_NODES = 3
@@ -88,7 +88,8 @@ class AcceptedKinds:
 
     Args:
         kinds: as in `accepted_kinds`.
-        condition: when only these kinds are allowed, as text for a message: ` where 'role' is SECRETARY`.
+        condition: the value of another argument that allows only these kinds, as text for a message:
+            ` where 'role' is SECRETARY`; empty if there is no such value.
     """
 
     kinds: tuple[str, ...] | None
@@ -135,7 +136,7 @@ class EntityChecks:
         """Yield a problem for each lookup and each reference to an entity that the argument does not take.
 
         Args:
-            bindings: references in the arguments of one call; a lookup is represented by its input.
+            bindings: references in the arguments of one call; a lookup appears as the placeholder of its input.
             lookups: lookups of the call.
             node: id of the node that makes the call.
             arguments: arguments of the call, null at each reference.
@@ -147,9 +148,9 @@ class EntityChecks:
             if len(path) != 1 or len(template) != 1:
                 continue
             key, part = str(path[0]), template[0]
-            # An empty search text marks a text that the dialect could not parse and has reported.
             if not isinstance(part, str) and (lookup := lookups_by_input.get(part)) is not None:
                 argument_kinds = accepted_kinds_with_condition(tool, key, arguments)
+                # An empty search text marks a text that the dialect could not parse and has reported.
                 yield from self._lookup_problem(tool, key, lookup, argument_kinds) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
@@ -169,7 +170,7 @@ class EntityChecks:
         searched_kinds = self.resolver.kinds_of(lookup.entity_type)
         if not kinds:
             if searched_kinds is None or key not in self.resolver.terms or key not in searched_kinds:
-                hint = f"give {key!r} as it is"
+                hint = f"write the value of {key!r} itself, without a lookup"
                 yield (key,), f"{tool.name}: {key!r} takes no entity, so it cannot have a lookup", hint
             return
         if searched_kinds is not None and not any(kind in kinds for kind in searched_kinds):
@@ -185,8 +186,8 @@ class EntityChecks:
             return
         reference_text = f"{reference} is the result of {producer.name}, a {producer.returns}"
         if not kinds:
-            message = f"{tool.name}: {key!r} takes no id of another call's result, and {reference_text}"
-            yield (key,), message, f"give {key!r} as it is"
+            message = f"{tool.name}: {key!r} takes no entity, and {reference_text}"
+            yield (key,), message, f"write the value of {key!r} itself, without a reference"
             return
         alternatives = (
             f"{other_node} makes a {producer.returns}"
@@ -200,7 +201,8 @@ class EntityChecks:
 def can_make(producer: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
     """Return whether a tool's result can be an entity of one of these kinds."""
     returns = producer.returns or ""
-    kind = resolver.types.get(returns, _NO_KIND) if resolver.types else returns
+    # `None` is any kind of entities.
+    kind = resolver.types.get(returns, _UNKNOWN_KIND) if resolver.types else returns
     return kind in kinds if kind is not None else bool(kinds)
 
 
@@ -217,7 +219,8 @@ def _same_entity_problems(
     }
     if not other_parameters:
         return
-    # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
+    # Known entities are compared by id only, because the kinds of their lookups may differ. Lookups without a text were
+    # reported before.
     entity_by_reference: Mapping[Any, Any] = {
         Placeholder(lookup.input_name): lookup if lookup.known_as is None else lookup.search_text
         for lookup in lookups
@@ -263,7 +266,8 @@ class SchemaOfTool:
 
     Args:
         schema: JSON Schema of the arguments object.
-        names: names of types in messages. Names other than `JSON_NAMES` also select messages for programmers.
+        names: names of types in messages. With names other than `JSON_NAMES`, the messages are those
+            for programmers.
 
     Raises:
         ValueError: the schema is invalid.

@@ -1,8 +1,8 @@
-"""Kinds of entities that a lookup can mean: the kinds that the arguments with this lookup take.
+"""Narrow each lookup to the kinds of entities that the argument with the lookup accepts.
 
-If a lookup has no kind (its type is `entity`), only these kinds are searched, offered or created. Otherwise the tool
-would reject the entity after other nodes have run. If several arguments have the same lookup, only the kinds that all
-of these arguments take are possible.
+If a lookup leaves the kind open (its `entity_type` is `entity`), only these kinds are searched, offered or created. The
+tool would reject an entity of another kind, but only after other nodes have run. If several arguments have the same
+lookup, only the kinds that all of these arguments accept are possible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ class _SharedLookup:
 
 
 class LookupKinds:
-    """The lookups of one plan with the kinds that they can mean.
+    """The lookups of one plan, narrowed to the kinds that their arguments accept.
 
     Args:
         nodes: nodes of the plan by number.
@@ -88,7 +88,7 @@ class LookupKinds:
         shared_lookup.uses.append(use)
 
     def parts_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
-        """Return the lookups and references of a node, including the known entities in its entity arguments.
+        """Return the lookups and references of a node. If `reads_ids`, each id in an entity argument becomes a lookup.
 
         Complexity: linear in the arguments of the node.
         """

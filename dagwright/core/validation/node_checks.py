@@ -49,7 +49,8 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
     if tool.is_foreign:
         return f"{tool.name!r} runs in a worker of another program, which cannot be given secrets", None
     if tool.never_takes_secrets:
-        return f"{tool.name!r} takes no secrets", "give the secret to the tool that needs it, and bind it on the worker"
+        hint = "use the secret in the tool that needs it, and bind the secret to that tool on the worker"
+        return f"{tool.name!r} takes no secrets", hint
     return None
 
 

@@ -86,7 +86,7 @@ def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: s
             "invalid_arguments",
             f"/intents/0/lookups/{key}",
             f"{verb}: {key!r} takes no entity, so it cannot have a lookup",
-            f"give {key!r} as it is",
+            f"write the value of {key!r} itself, without a lookup",
         )
     ]
 
@@ -133,9 +133,8 @@ def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
         (
             "invalid_arguments",
             "/intents/1/refs/name",
-            "make-fund: 'name' takes no id of another call's result, "
-            "and @result_1 is the result of make-company, a company",
-            "give 'name' as it is",
+            "make-fund: 'name' takes no entity, and @result_1 is the result of make-company, a company",
+            "write the value of 'name' itself, without a reference",
         )
     ]
 
