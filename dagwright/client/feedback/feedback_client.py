@@ -5,7 +5,7 @@ handles the update, the signal `feedback` adds the answer to the run's history, 
 worker is available.
 
     FeedbackRejected      the run does not accept the answer; the message has the reason
-    └── ItemNotNamed      several requests match; the message has their names
+    └── ItemNotNamed      the path must name one item of a `for_each` node
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class FeedbackClient:
     """Client for the requests of the runs of one namespace: reads them, and sends answers.
 
     Args:
-        connection: client, and the search attributes that the namespace lacks.
+        connection: connection to the namespace of the runs.
         open_reader: function that opens the reader of a run by its id.
         timeout_s: seconds to wait for a worker before an answer is sent as a signal.
     """
@@ -90,21 +90,23 @@ class FeedbackClient:
         description = await self._client.get_workflow_handle(workflow_id).describe()
         memo = await description.memo()
         # The run may be a sub-plan itself; its own sub-plans have the same root.
-        root, path = root_in(memo) or workflow_id, path_in(memo)
+        root_run_id, path = root_in(memo) or workflow_id, path_in(memo)
         query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
         if self._has_search_attributes:
-            query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quote_literal(keyword(root))}"
+            query += (
+                f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quote_literal(keyword(root_run_id))}"
+            )
         else:
-            top = description.root_id or root
-            prefix = queryable_prefix(top)
+            root_workflow_id = description.root_id or root_run_id
+            prefix = queryable_prefix(root_workflow_id)
             # Runs that only share the prefix are excluded by their memos.
-            query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quote_literal(prefix)}"
+            query += f"RootWorkflowId {'=' if prefix == root_workflow_id else 'STARTS_WITH'} {quote_literal(prefix)}"
         slots = asyncio.Semaphore(_MAX_CONCURRENT_HISTORIES)
 
         async def requests_in_run(run: WorkflowExecution) -> list[OpenRequest]:
             memo = await run.memo()
             run_path = path_in(memo)
-            if root_in(memo) != root or run_path[: len(path)] != path or run_path == path:
+            if root_in(memo) != root_run_id or run_path[: len(path)] != path or run_path == path:
                 return []
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
@@ -135,7 +137,7 @@ class FeedbackClient:
             RunClosed: the run has ended.
         """
         if (problem := size_problem(answer.content)) is not None:
-            # The server accepts 2 MiB, and the client library reports a larger message as a defect.
+            # The server accepts 2 MiB. For a larger message, the client library raises an error that looks like a bug.
             raise FeedbackRejected(problem)
         workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request_id)
         handle, reader = self._client.get_workflow_handle(workflow_id), self._open_reader(workflow_id)
@@ -233,23 +235,24 @@ def _requests_of_run(view: RunView) -> list[OpenRequest]:
     return open_requests
 
 
-def following_request(view: RunView, request: str) -> Request | Literal["nothing"] | None:
-    """Return the next request of the lookup that received the answer to a request; `nothing` if none will follow.
+def following_request(view: RunView, request: str) -> Request | Literal["none_follows"] | None:
+    """Return the request that a lookup opens after the answer to a request.
 
     Returns:
-        `None` while the lookup is running. For other tools, which may run for hours, `nothing`.
+        `None` while the lookup may still open a request; `none_follows` if it opens none, or if the answered request
+        belongs to another tool, which may run for hours.
     """
     scheduler, task_id = view.scheduler, task_id_of_numbered_id(request)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
     if scheduler is None or view.is_closed or override is None or scheduler.state.node_of(task_id).kind != "lookup":
-        return "nothing"
+        return "none_follows"
     if not override.answers or override.answers[-1]["request_id"] != request:
         # The next request was answered as well.
-        return "nothing"
+        return "none_follows"
     if (next_request := scheduler.features.feedback.requests.of_task(task_id)) is not None:
         return next_request
     record = scheduler.record_of(task_id)
-    return "nothing" if record is None or record.status.is_final else None
+    return "none_follows" if record is None or record.status.is_final else None
 
 
 def _by_age(requests: Sequence[OpenRequest]) -> list[OpenRequest]:

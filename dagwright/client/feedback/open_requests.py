@@ -1,7 +1,7 @@
 """Open requests of runs to people, their location, and answers to them.
 
     FeedbackRejected      the run does not accept the answer; the message has the reason
-    └── ItemNotNamed      several requests match; the message has their names
+    └── ItemNotNamed      the path must name one item of a `for_each` node
 
 `feedback_client` reads and answers the requests.
 """

@@ -81,7 +81,7 @@ class AnswerHandler:
         if ref.item is None:
             registry.early_ids_by_node.pop(ref.node, None)
 
-    def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
+    def apply_early_answer(self, request: Request, feedback: Feedback, at: float) -> None:
         """Apply an answer that arrived before its request, or record why it is invalid."""
         try:
             if (problem := request.rejection_of(feedback)) is not None:

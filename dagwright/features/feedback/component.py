@@ -48,7 +48,7 @@ class HumanFeedback(SchedulerComponent):
         self._has_gate = self.gate.is_needed
         self._validator = AnswerValidator(self._state, self.state, check_nodes)
         self.opener = RequestOpener(
-            self._state, self.state, on_early=self._apply_early, on_open=self._enable_request_hooks
+            self._state, self.state, on_early_answer=self._apply_early_answer, on_open=self._enable_request_hooks
         )
         self._handler = AnswerHandler(
             scheduler.rebuild, self.state, validator=self._validator, gate=self.gate, restart=self._restart
@@ -259,5 +259,5 @@ class HumanFeedback(SchedulerComponent):
         self._has_requests = bool(self.requests.open or self.requests.early_answers or self.requests.early_ids_by_node)
         self._scheduler.update_hooks()
 
-    def _apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
-        self._handler.apply_early(request, feedback, at)
+    def _apply_early_answer(self, request: Request, feedback: Feedback, at: float) -> None:
+        self._handler.apply_early_answer(request, feedback, at)

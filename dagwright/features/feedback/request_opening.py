@@ -36,23 +36,28 @@ _REJECTION_OF_PURPOSE: Mapping[str, str] = {
 }
 """Purpose of a request -> error message of a non-interactive run."""
 
-OnEarly = Callable[[Request, Feedback, float], None]
+EarlyAnswerHandler = Callable[[Request, Feedback, float], None]
 
 
 class RequestOpener:
     """Opening and closing of the requests of one run.
 
     Args:
-        on_early: handler of an answer that arrived before its request.
+        on_early_answer: handler of an answer that arrived before its request.
         on_open: function that is called before a request is added.
     """
 
     def __init__(
-        self, state: "RunState", feedback: FeedbackState, *, on_early: OnEarly, on_open: Callable[[], None]
+        self,
+        state: "RunState",
+        feedback: FeedbackState,
+        *,
+        on_early_answer: EarlyAnswerHandler,
+        on_open: Callable[[], None],
     ) -> None:
         self._state = state
         self._feedback = feedback
-        self._on_early = on_early
+        self._on_early_answer = on_early_answer
         self._on_open = on_open
 
     def open(
@@ -71,8 +76,8 @@ class RequestOpener:
             return error.error
         if purpose == "approval":
             request.arguments = state.arguments_of(ref)
-            names = state.options.resolver.entities_in_call(node, request.arguments, state.record_of)
-            request.entities = names or None
+            entities = state.options.resolver.entities_in_call(node, request.arguments, state.record_of)
+            request.entities = entities or None
         request.checkpoint = checkpoint
         record.status, record.reason = NodeStatus.WAITING, request.waiting_reason
         if purpose == "answer":
@@ -80,7 +85,7 @@ class RequestOpener:
             if state.records[ref.node].started_at is None:
                 state.records[ref.node].started_at = at
         self.add(request)
-        self.apply_early(request, at)
+        self.apply_early_answer(request, at)
         return None
 
     def add(self, request: Request) -> None:
@@ -88,10 +93,10 @@ class RequestOpener:
         self._on_open()
         self._feedback.requests.add(request)
 
-    def apply_early(self, request: Request, at: float) -> None:
+    def apply_early_answer(self, request: Request, at: float) -> None:
         """Apply an early answer to a request, if there is one."""
         if (early_answer := self._feedback.requests.early_answers.pop(request.id, None)) is not None:
-            self._on_early(request, early_answer, at)
+            self._on_early_answer(request, early_answer, at)
 
     def open_tool_request(self, ref: TaskRef, raised_question: RaisedQuestion, *, at: float) -> NodeError | None:
         """Open the request of a running tool; return the error if the request is rejected."""
@@ -116,8 +121,8 @@ class RequestOpener:
     def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:
         """Open a request about a failure if people can decide about it; return whether a request was opened."""
         state = self._state
-        is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
-        if is_whole_map or error.code in _FINAL_ERRORS or state.map_batch(ref) is not None:
+        is_for_each_node = ref.item is None and state.plan.nodes[ref.node].for_each is not None
+        if is_for_each_node or error.code in _FINAL_ERRORS or state.map_batch(ref) is not None:
             return False
         prompt = f"{state.id_of(ref)!r} failed: {error.message}. What should be done?"
         question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_ACTIONS]}
@@ -125,7 +130,7 @@ class RequestOpener:
         return self.open(ref, question, purpose="error", at=at) is None
 
     def free_id(self, task_id: str, base_id: str) -> str:
-        """Return the id for the next request of a task; no node and no other request has this id.
+        """Return an unused id for the next request of a task: `base_id`, or `base_id` with a number, such as `check#2`.
 
         Args:
             base_id: id without a number: the task id, except for requests of the run.
@@ -144,6 +149,6 @@ class RequestOpener:
         return request_id
 
     def close(self, task_id: str, at: float) -> None:
-        """Close the request of a task that has ended without an answer."""
+        """Close the unanswered request of a task that has ended, if there is one."""
         if (request := self._feedback.requests.of_task(task_id)) is not None:
             self._feedback.requests.close(request, Closing("closed", at))

@@ -65,7 +65,7 @@ class RunRequests:
             self._scheduler.abort(error.error, at)
             return
         self._opener.add(request)
-        self._opener.apply_early(request, at)
+        self._opener.apply_early_answer(request, at)
 
     def approve_plan(self, by: str) -> None:
         """Record that a person approved the plan, so that the policy requires no approval of its nodes."""

@@ -308,7 +308,7 @@ def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length(
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
-@pytest.mark.parametrize("outcome", ["again", "nothing", None, "lost"])
+@pytest.mark.parametrize("outcome", ["again", "none_follows", None, "lost"])
 async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> None:
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     polls: list[str] = []

@@ -264,9 +264,9 @@ def test_question_of_a_lookup_lists_the_parameters_that_need_the_party() -> None
 def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None:
     scheduler, [find_task] = start_plan(plan_of(intent(who=lookup_of("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
-    assert following_request(view, find_task.id) == "nothing"
+    assert following_request(view, find_task.id) == "none_follows"
     assert scheduler.features.feedback.ask(find_task.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
-    assert following_request(view, find_task.id) == "nothing"
+    assert following_request(view, find_task.id) == "none_follows"
     assert answer_request(scheduler, find_task.id, {"text": "Jon"}, at=2.0) is None
     assert following_request(view, find_task.id) is None
     start_ready_tasks(scheduler)
@@ -280,10 +280,10 @@ def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None
     assert isinstance(next_request, Request)
     assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find_task.id}#2", True)
     assert answer_request(scheduler, next_request.id, {"text": "John Smith"}, at=4.0) is None
-    assert following_request(view, find_task.id) == "nothing"
+    assert following_request(view, find_task.id) == "none_follows"
     start_ready_tasks(scheduler)
     scheduler.complete(find_task.id, {"entity": {"id": "person_1"}, "reason": ""}, at=5.0)
-    assert following_request(view, next_request.id) == "nothing"
+    assert following_request(view, next_request.id) == "none_follows"
 
 
 def test_lookup_of_a_long_text_has_a_short_unique_id() -> None:
