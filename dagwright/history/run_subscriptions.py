@@ -56,10 +56,10 @@ class RunUpdate:
 
     Args:
         view: current state of the run; its `cursor` is the position from which to resume.
-        changed_ids: ids of the nodes and items whose state differs from the previous update, or from the state at the
-            cursor of the subscription, in the order of the changes. Intermediate states are not reported.
-        states: states of the changed nodes and items at the cursor of the view; its scheduler may be newer.
-        derived_values: values that subscribers have derived from this moment; see `derive_once`.
+        changed_ids: ids of the nodes and items whose state has changed since the previous update (for the first update:
+            since the cursor of the subscription), in the order of the changes. Intermediate states are not reported.
+        states: states of the changed nodes and items at the cursor of the view; the scheduler of the view may be newer.
+        derived_values: values that subscribers have derived from this view; see `derive_once`.
         facts: facts of the changed tasks and the requests of the run, at the cursor of the view.
     """
 
@@ -119,16 +119,16 @@ class RunSubscriptions:
             topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
         topic.subscriber_count += 1
         try:
-            moment = await topic.next_moment(known_moment=0)
+            version = await topic.next_version(known_version=0)
             # A new reader may be behind the position of the subscriber, and would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
-                moment = await topic.next_moment(known_moment=moment)
+                version = await topic.next_version(known_version=version)
             update = topic.update_of(topic.changed_from(delivered_states))
             yield update
-            # The run may end while the subscriber handles the update, and the subscriber needs that end too.
+            # Tests the delivered view: if the run ended in the meantime, the subscriber needs one more update.
             while not update.view.is_closed:
-                previous_moment, moment = moment, await topic.next_moment(known_moment=moment)
-                update = topic.update_of(topic.changed_since(previous_moment))
+                previous_version, version = version, await topic.next_version(known_version=version)
+                update = topic.update_of(topic.changed_since(previous_version))
                 yield update
         finally:
             topic.subscriber_count -= 1
@@ -159,16 +159,17 @@ class _Topic:
         self._states: dict[str, TaskState] = {}
         self._facts = MomentFacts()
         self._task_facts: dict[str, TaskFacts] = {}
-        self._changed_at: dict[str, int] = {}
-        """Task id -> moment of its last change, in the order of the changes."""
-        self._moment = 0
+        self._changed_versions: dict[str, int] = {}
+        """Task id -> version of its last change, in the order of the changes."""
+        self._version = 0
+        """Number of views that the reader has delivered."""
         self._derived_values: dict[Hashable, Any] = {}
-        self._new_moment = asyncio.Event()
+        self._new_version = asyncio.Event()
         self._read_task = asyncio.create_task(self._read(reader))
 
     @property
     def view(self) -> "RunView":
-        """State of the run at the newest moment, once `next_moment` has returned."""
+        """Newest state of the run, once `next_version` has returned."""
         assert self._view is not None
         return self._view
 
@@ -177,34 +178,34 @@ class _Topic:
         """Whether the reader has failed, so that a new subscriber needs a new reader."""
         return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
-    async def next_moment(self, *, known_moment: int) -> int:
-        """Wait for a moment after `known_moment`, and return the new moment.
+    async def next_version(self, *, known_version: int) -> int:
+        """Wait until there is a newer version than `known_version`, and return the newest version.
 
         Raises:
             RunNotFound, RPCError: the reader failed.
         """
-        while self._moment <= known_moment:
+        while self._version <= known_version:
             if self._read_task.done():
                 # Raises the exception of the reader.
                 await self._read_task
-            await self._new_moment.wait()
-        return self._moment
+            await self._new_version.wait()
+        return self._version
 
     def update_of(self, changed_ids: tuple[str, ...]) -> RunUpdate:
-        """Return the update of some tasks at the newest moment."""
+        """Return the update of some tasks, with their newest states."""
         states = {task: self._states[task] for task in changed_ids}
         facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed_ids})
         return RunUpdate(self.view, changed_ids, states, self._derived_values, facts)
 
     def changed_from(self, states: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Return the tasks whose states differ from `states`, in the order of their last change."""
-        return tuple(task for task in self._changed_at if self._states[task] != states.get(task))
+        return tuple(task for task in self._changed_versions if self._states[task] != states.get(task))
 
-    def changed_since(self, moment: int) -> tuple[str, ...]:
-        """Return the tasks that changed after a moment, in the order of their last change."""
+    def changed_since(self, version: int) -> tuple[str, ...]:
+        """Return the tasks that changed after a version, in the order of their last change."""
         changed_ids = []
-        for task, changed_at in reversed(self._changed_at.items()):
-            if changed_at <= moment:
+        for task, changed_version in reversed(self._changed_versions.items()):
+            if changed_version <= version:
                 break
             changed_ids.append(task)
         return tuple(reversed(changed_ids))
@@ -221,7 +222,7 @@ class _Topic:
             self._wake()
 
     def _apply(self, view: "RunView") -> None:
-        self._moment += 1
+        self._version += 1
         self._view = view
         self._derived_values = {}
         changed_states = {
@@ -229,8 +230,8 @@ class _Topic:
         }
         self._states |= changed_states
         for task in changed_states:
-            self._changed_at.pop(task, None)
-            self._changed_at[task] = self._moment
+            self._changed_versions.pop(task, None)
+            self._changed_versions[task] = self._version
         # The reader may advance the scheduler before a subscriber handles the update, so the facts are copied.
         self._facts = facts_of(
             view.scheduler, changed_states, previous=self._facts, history_statuses=view.history_statuses
@@ -240,5 +241,5 @@ class _Topic:
 
     def _wake(self) -> None:
         """Wake all current waiters."""
-        self._new_moment.set()
-        self._new_moment = asyncio.Event()
+        self._new_version.set()
+        self._new_version = asyncio.Event()
