@@ -51,8 +51,8 @@ async def crash_and_resume(engine: Engine) -> Crash:
     resumed_after_s = time.monotonic() - killed_at
     outcome = await result_task
     steps = _steps(engine.ledger)
-    if outcome.result != graphs.EFFECTS or {*steps} != {*range(graphs.EFFECTS)}:
-        raise RuntimeError(f"{engine.name} lost steps after a kill: {sorted({*range(graphs.EFFECTS)} - {*steps})}")
+    if outcome.result != graphs.EFFECT_COUNT or {*steps} != {*range(graphs.EFFECT_COUNT)}:
+        raise RuntimeError(f"{engine.name} lost steps after a kill: {sorted({*range(graphs.EFFECT_COUNT)} - {*steps})}")
     return Crash(round(resumed_after_s, 3), len(steps) - len({*steps}))
 
 

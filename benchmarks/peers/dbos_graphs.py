@@ -96,7 +96,7 @@ async def documents() -> int:
 def effects(ledger: str) -> int:
     """Run the steps one after the other."""
     number = 0
-    for _ in range(graphs.EFFECTS):
+    for _ in range(graphs.EFFECT_COUNT):
         number = append(ledger, number)
     return number
 

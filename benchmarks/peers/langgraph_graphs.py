@@ -92,9 +92,9 @@ def _layer_values(state: FanState, layer: int) -> list[int]:
 
 def _effects(ledger: str) -> StateGraph:
     graph = StateGraph(ChainState)
-    for index in range(graphs.EFFECTS):
+    for index in range(graphs.EFFECT_COUNT):
         graph.add_node(f"step{index}", lambda state: {"value": graphs.append(ledger, state.get("value", 0))})
-    return _connect_sequence(graph, [f"step{index}" for index in range(graphs.EFFECTS)])
+    return _connect_sequence(graph, [f"step{index}" for index in range(graphs.EFFECT_COUNT)])
 
 
 def _sorted_values(leaves: dict[int, Any]) -> list[Any]:

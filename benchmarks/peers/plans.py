@@ -61,7 +61,7 @@ def _documents(prefix: str) -> Plan:
 
 def _effects(prefix: str, ledger: str) -> Plan:
     nodes = [_call(prefix, "append", "step0", {"ledger": ledger, "number": 0})]
-    for index in range(1, graphs.EFFECTS):
+    for index in range(1, graphs.EFFECT_COUNT):
         arguments = {"ledger": ledger, "number": f"{{{{step{index - 1}.result}}}}"}
         nodes.append(_call(prefix, "append", f"step{index}", arguments))
     return {"nodes": nodes, "output": f"{{{{{nodes[-1]['id']}.result}}}}"}

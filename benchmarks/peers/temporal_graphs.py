@@ -113,7 +113,7 @@ class EffectsWorkflow:
     async def run(self, ledger: str) -> int:
         """Run the graph."""
         number = 0
-        for _ in range(graphs.EFFECTS):
+        for _ in range(graphs.EFFECT_COUNT):
             number = await _call(append, ledger, number)
         return number
 

@@ -13,7 +13,7 @@ from dagwright.tools import load_tools
 @pytest.mark.parametrize("prefix", ["", tools.BATCH_PREFIX])
 def test_each_graph_is_a_valid_plan_of_its_size(prefix: str) -> None:
     declarations = load_tools([tools.__file__]).declarations()
-    expected = {**graphs.NODE_COUNTS, graphs.EFFECT_CHAIN: graphs.EFFECTS}
+    expected = {**graphs.NODE_COUNTS, graphs.EFFECT_CHAIN: graphs.EFFECT_COUNT}
     plans = {graph: plan_of(graph, prefix=prefix, ledger="/ledger") for graph in expected}
     assert {graph: len(check_plan(plan, declarations).nodes) for graph, plan in plans.items()} == expected
 
