@@ -42,11 +42,11 @@ def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
     with _raising_command_errors():
         key_file = _key_file()
-        keys, are_required = list(key_file.keys().values()), key_file.are_required()
+        keys, requires_keys = list(key_file.keys().values()), key_file.requires_keys()
     if output.is_json:
         output.document([key.to_json() for key in keys])
     elif not keys:
-        consequence = "no client can call the API" if are_required else "the API needs no key"
+        consequence = "no client can call the API" if requires_keys else "the API needs no key"
         output.print(f"there are no keys, so {consequence}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
@@ -60,7 +60,7 @@ def list_keys(_: None, output: Output) -> int:
 
 
 def remove(id: str, output: Output) -> int:
-    """Remove a key. Running gateways reject the key after its removal.
+    """Remove a key. A running HTTP API rejects the key from then on.
 
     Raises:
         CommandError: there is no key with this ID.

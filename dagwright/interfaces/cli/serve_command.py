@@ -54,7 +54,7 @@ def _check_address(listener: socket.socket, keys: KeyFile, *, requires_auth: boo
         CommandError: there are no keys, or they cannot be read.
     """
     try:
-        has_keys = keys.are_required()
+        has_keys = keys.requires_keys()
     except KeysUnreadable as error:
         raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
     if requires_auth and not has_keys and not is_local(listener):
@@ -70,7 +70,7 @@ def _check_origins(settings: Settings, keys: KeyFile, *, requires_auth: bool) ->
     Raises:
         CommandError: all origins are allowed, and there are no keys.
     """
-    if requires_auth and ALL in split_at_commas(settings.api_origins) and not keys.are_required():
+    if requires_auth and ALL in split_at_commas(settings.api_origins) and not keys.requires_keys():
         raise CommandError(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"

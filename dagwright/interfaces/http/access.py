@@ -86,7 +86,7 @@ class AccessMiddleware:
         authorization = headers.get("authorization") or ""
         key = authorization[len(_BEARER_PREFIX) :].strip() if authorization.lower().startswith(_BEARER_PREFIX) else ""
         try:
-            if not self._keys.are_required():
+            if not self._keys.requires_keys():
                 self._reject_foreign_site(headers)
                 return ANYONE
             caller = self._keys.caller_of(key)

@@ -90,7 +90,7 @@ class KeyFile:
         """Version of the file that was read last."""
         self._has_seen_file = False
 
-    def are_required(self) -> bool:
+    def requires_keys(self) -> bool:
         """Return whether callers need a key; raises as `keys`."""
         self.keys()
         return self._has_seen_file

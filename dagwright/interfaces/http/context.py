@@ -174,7 +174,7 @@ async def open_context(
     runs = namespace_runs(connection, settings)
     keys = KeyFile(settings.api_keys)
     # Read now, so that keys stay required if the file is removed later.
-    keys.are_required()
+    keys.requires_keys()
     async with ModelClients(toolset.models) as models:
         context = GatewayContext(
             settings,

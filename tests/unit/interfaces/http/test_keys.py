@@ -68,14 +68,14 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all_runs(tmp
 def test_keys_are_required_once_a_key_exists_and_changes_apply_immediately(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     keys, second_key_file = KeyFile(path), KeyFile(path)
-    assert not keys.are_required()
+    assert not keys.requires_keys()
     key, text = second_key_file.add("ann", list(KeyScope))
     assert keys.caller_of(text) is not None
-    assert keys.are_required()
+    assert keys.requires_keys()
     second_key_file.remove(key.id)
-    assert (keys.caller_of(text), keys.are_required()) == (None, True)
+    assert (keys.caller_of(text), keys.requires_keys()) == (None, True)
     path.unlink()
-    assert (keys.are_required(), KeyFile(path).are_required()) == (True, False)
+    assert (keys.requires_keys(), KeyFile(path).requires_keys()) == (True, False)
 
 
 def test_concurrently_added_keys_are_all_stored(tmp_path: Path) -> None:
