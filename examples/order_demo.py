@@ -1,7 +1,7 @@
 """`make demo`: run an order on a real Temporal server, kill it in the middle, and run it again.
 
 The order is `examples/order`, copied to a new folder in the state folder, where the shop writes `shop.log`.
-If you interrupt the demo, the next start continues the same order.
+If you interrupt the demo, the next `make demo` continues that order in its folder.
 """
 
 import os
