@@ -41,7 +41,7 @@ _MODULES = {
     "RetryLater": "tools.errors",
     "Run": "client.run",
     "RunFailed": "client.results",
-    "RunNotFound": "history.run_reader",
+    "RunNotFound": "history.executions",
     "RunResult": "client.results",
     "Session": "client.session",
     "SyncClient": "client.sync_client",

@@ -38,7 +38,7 @@ _WORDS: dict[str, str] = {
     "by_hand": "manual, override",
     "takes_back|taken_back|take_back|took_back": "compensate",
     "mend|mends": "repair",
-    "wanted": "expected, required, requested; projections of a result",
+    "wanted": "expected, required, requested; for parts of a result: projections",
     "stands": "is, remains",
     "lose_above|told_below": "parent, child",
     "farewell|way_out": "interrupt handling, exit watchdog",
@@ -49,7 +49,8 @@ _WORDS: dict[str, str] = {
     "reuse_book|request_book": "table, registry",
     "are_there": "exist, are defined",
     "not_taken": "rejected, rejection",
-    "mostly|lookout": "name the share, the check",
+    "mostly": "name the share",
+    "lookout": "name the check",
 }
 """Words of an identifier in snake case -> the words to use instead."""
 _PARTICIPLE = re.compile(

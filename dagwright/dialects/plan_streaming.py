@@ -97,15 +97,15 @@ class JsonStepParser:
     _thinking_filter: _ThinkingFilter = field(default_factory=_ThinkingFilter)
     _mode: str = "prose"
     _quote: str = ""
-    _brackets: str = ""
+    _start_brackets: str = ""
     _first_step_start: int = -1
     _chunk: str = ""
     _offset: int = 0
     _open_brackets: list[str] = field(default_factory=list)
     _step_list_depth: int = 0
-    _current_key: str | None = None
-    _last_text: str = ""
-    _step_start: int = -1
+    _outer_text: str | None = None
+    _last_outer_text: str = ""
+    _buffer_start: int = -1
     _parts: list[str] = field(default_factory=list)
     _part_start: int = 0
     _step_count: int = 0
@@ -119,7 +119,7 @@ class JsonStepParser:
         at = 0
         while at < len(self._chunk) and self.problem is None and not self.is_complete:
             at = _MODES[self._mode](self, at)
-        if self._step_start >= 0:
+        if self._buffer_start >= 0:
             self._parts.append(self._chunk[self._part_start :])
         steps, self._completed_steps = self._completed_steps, []
         return steps
@@ -128,8 +128,8 @@ class JsonStepParser:
         match = _ROOT.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
-        self._brackets = match[0]
-        self._step_start = self._offset + match.start()
+        self._start_brackets = match[0]
+        self._buffer_start = self._offset + match.start()
         self._part_start = match.start()
         self._mode = "possible_start"
         return match.end()
@@ -140,33 +140,33 @@ class JsonStepParser:
         if match is None:
             return len(self._chunk)
         character = match[0]
-        if character == "{" and self._brackets == "[":
-            self._brackets = "[{"
+        if character == "{" and self._start_brackets == "[":
+            self._start_brackets = "[{"
             self._first_step_start = self._offset + match.start()
             return match.end()
-        if self._brackets[-1] == "{" and character in _QUOTE_ENDS:
+        if self._start_brackets[-1] == "{" and character in _QUOTE_ENDS:
             return self._start_plan(match.start())
-        self._discard_step()
+        self._discard_buffer()
         # This may be an unquoted key or prose, so the text is parsed only when it is complete.
-        is_unclear = self._brackets[-1] == "{" or character in _QUOTE_ENDS
+        is_unclear = self._start_brackets[-1] == "{" or character in _QUOTE_ENDS
         self._mode = "undecidable" if is_unclear else "prose"
         return match.start() if character in "{[" else match.end()
 
     def _start_plan(self, at: int) -> int:
         """Start the plan; its first key is at the given offset of the chunk."""
-        self._open_brackets = list(self._brackets)
+        self._open_brackets = list(self._start_brackets)
         self._mode = "value"
-        if self._brackets == "[{":
+        if self._start_brackets == "[{":
             buffered_text = "".join([*self._parts, self._chunk[self._part_start : at]])
             self._step_list_depth = 1
-            self._parts = [buffered_text[self._first_step_start - self._step_start :]]
-            self._step_start, self._part_start = self._first_step_start, at
+            self._parts = [buffered_text[self._first_step_start - self._buffer_start :]]
+            self._buffer_start, self._part_start = self._first_step_start, at
         else:
-            self._discard_step()
+            self._discard_buffer()
         return at
 
-    def _discard_step(self) -> None:
-        self._step_start = -1
+    def _discard_buffer(self) -> None:
+        self._buffer_start = -1
         self._parts = []
 
     def _read_value(self, at: int) -> int:
@@ -176,38 +176,38 @@ class JsonStepParser:
         character, at = match[0], match.start()
         if character in _QUOTE_ENDS:
             self._quote, self._mode = character, "text"
-            self._current_key = "" if len(self._open_brackets) == 1 else None
+            self._outer_text = "" if len(self._open_brackets) == 1 else None
         elif character in "{[":
             self._enter_bracket(character, at)
         elif character in "}]":
             self._leave_bracket(at)
         elif character == ",":
-            self._last_text = ""
+            self._last_outer_text = ""
         else:
             self._mode = "slash" if character == "/" else "line"
         return match.end()
 
     def _enter_bracket(self, character: str, at: int) -> None:
         depth = len(self._open_brackets)
-        if character == "[" and depth == 1 and not self._step_list_depth and self._last_text in STEP_LIST_KEYS:
+        if character == "[" and depth == 1 and not self._step_list_depth and self._last_outer_text in STEP_LIST_KEYS:
             self._step_list_depth = 2
-            self.key = self._last_text
+            self.key = self._last_outer_text
         elif (
             character == "{"
             and depth == self._step_list_depth
             and self._open_brackets[-1] == "["
-            and self._step_start < 0
+            and self._buffer_start < 0
         ):
-            self._step_start, self._part_start = self._offset + at, at
+            self._buffer_start, self._part_start = self._offset + at, at
         self._open_brackets.append(character)
 
     def _leave_bracket(self, at: int) -> None:
         self._open_brackets.pop()
         depth = len(self._open_brackets)
-        if self._step_start >= 0 and depth == self._step_list_depth:
+        if self._buffer_start >= 0 and depth == self._step_list_depth:
             self._parts.append(self._chunk[self._part_start : at + 1])
-            self._add_step("".join(self._parts), self._step_start)
-            self._discard_step()
+            self._add_step("".join(self._parts), self._buffer_start)
+            self._discard_buffer()
         elif depth < self._step_list_depth:
             # A plan has only one list of steps.
             self._step_list_depth = -1
@@ -226,16 +226,16 @@ class JsonStepParser:
     def _read_text(self, at: int) -> int:
         match = _QUOTE_ENDS[self._quote].search(self._chunk, at)
         end = match.start() if match is not None else len(self._chunk)
-        if self._current_key is not None and len(self._current_key) <= _MAX_KEY_CHARACTERS:
-            self._current_key += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
+        if self._outer_text is not None and len(self._outer_text) <= _MAX_KEY_CHARACTERS:
+            self._outer_text += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
         if match is None:
             return end
         if match[0] == "\\":
             self._mode = "escape"
         else:
             self._mode = "value"
-            if self._current_key is not None:
-                self._last_text, self._current_key = self._current_key, None
+            if self._outer_text is not None:
+                self._last_outer_text, self._outer_text = self._outer_text, None
         return match.end()
 
     def _read_escape(self, at: int) -> int:

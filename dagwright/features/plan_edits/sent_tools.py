@@ -1,4 +1,4 @@
-"""Tool declarations that are sent to a run together with nodes, or stored in a plan that answers may extend."""
+"""Tool declarations that are sent to a run together with nodes, or stored in a plan to which answers may add nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,13 +25,13 @@ _FIELD_TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Encode tools for a run, with their compensation tools and the tools of agents among them.
+    """Encode tools for a run, including their compensation tools and the tools that agents may call.
 
     Args:
         names: tool names; unknown names are ignored.
     """
     resolver = resolver_of(tools)
-    # A sub-plan among the nodes may contain lookups.
+    # Sub-plans may contain lookups, which need the tools of the resolver.
     all_names = [*names, resolver.find, resolver.bind]
     encoded_tools = {
         name: tool_to_json(tools[name]) for name in with_compensating_tools(all_names, tools) if name in tools
