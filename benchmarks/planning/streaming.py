@@ -145,7 +145,7 @@ async def _measure_run(bench: ModelBench, run: Run) -> RunTimes:
     tools = {TOOL: load_toolset(bench.settings, [_TOOLS_FILE]).declarations()[TOOL]}
     if run.way == TURNS:
         spec = AgentSpec("helper", tools=tools)
-        plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", results={})
+        plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", result_titles={})
         workflow_type, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _REQUEST_TEXT})
     else:
         plan, _ = prepare_goal(_REQUEST_TEXT, tools, PlanningOptions(streams=run.way == STREAMED))

@@ -13,7 +13,7 @@ from dagwright.dialects.written_values import Repair
 from dagwright.planning.plan_and_execute.goal_spec import is_reserved
 
 _FIELDS_WITHOUT_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
-"""Fields of a node in which no ids in braces are replaced. A sub-plan (`plan`) has separate ids."""
+"""Fields of a node in which references in braces are not renamed. A sub-plan (`plan`) has separate ids."""
 
 
 def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair]] | None:

@@ -42,7 +42,7 @@ class RoundChecks:
 
     def __init__(self, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool]) -> None:
         self.worker_tools = worker_tools
-        self._known_sub_goals = {result.id: result for result in round_context.known}
+        self._known_sub_goals = {sub_goal.id: sub_goal for sub_goal in round_context.known}
         self._invalid_ids: Collection[int] = ()
 
     # Action `done`.
@@ -309,26 +309,26 @@ class RoundChecks:
         """Return whether a sub-goal can start, in a graph without cycles; `can_start_by_id` caches results by ID."""
         if sub_goal.id not in can_start_by_id:
             can_start_by_id[sub_goal.id] = all(
-                self._can_have_value(source, new_goals, can_start_by_id) for source in sub_goal.sources
+                self._can_complete(source_id, new_goals, can_start_by_id) for source_id in sub_goal.sources
             )
         return can_start_by_id[sub_goal.id]
 
-    def _can_have_value(
-        self, source: int, new_goals: Mapping[int, PlannedSubGoal], can_start_by_id: dict[int, bool]
+    def _can_complete(
+        self, source_id: int, new_goals: Mapping[int, PlannedSubGoal], can_start_by_id: dict[int, bool]
     ) -> bool:
-        if source in new_goals:
-            return self._can_start(new_goals[source], new_goals, can_start_by_id)
-        source_goal = self._known_sub_goals.get(source)
-        if source_goal is None or source_goal.status == "failed":
+        if source_id in new_goals:
+            return self._can_start(new_goals[source_id], new_goals, can_start_by_id)
+        source = self._known_sub_goals.get(source_id)
+        if source is None or source.status == "failed":
             return False
-        return source_goal.status in DONE_STATUSES or self._can_start(source_goal, new_goals, can_start_by_id)
+        return source.status in DONE_STATUSES or self._can_start(source, new_goals, can_start_by_id)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yield problems of required slots: missing slots, and slots of a deliverable whose value the planner wrote itself.
 
-    A worker tool that makes no deliverable only looks the value up, so the planner may copy it from the question. A
-    deliverable would present the value to the person as if a worker tool had found it.
+    A `support` worker tool only looks the value up, so the planner may copy the value from the question. A deliverable
+    would present the value to the person as if a worker tool had found it.
     """
     for slot in omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"

@@ -90,7 +90,7 @@ def _policy_that_allows(tools: Sequence[str]) -> Policy:
 async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
     declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
     spec = AgentSpec("helper", tools={name: declarations[name] for name in tools})
-    compiled = agent_plan(spec, prompt="Help.", results={})
+    compiled = agent_plan(spec, prompt="Help.", result_titles={})
     run_input = RunInput(compiled=compiled, inputs={"objective": objective}, policy=_policy_that_allows(tools))
     return await _start(client, wire.WORKFLOW_RUN_AGENT, run_input)
 

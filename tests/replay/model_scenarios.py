@@ -88,7 +88,7 @@ async def _replanned_goal(runs: Runs, bench: Bench) -> Handle:
 
 
 def _agent_node(name: str) -> CompiledNode:
-    plan = agent_plan(AgentSpec(name), prompt="You are brief.", results={})
+    plan = agent_plan(AgentSpec(name), prompt="You are brief.", result_titles={})
     return CompiledNode(name, kind="plan", arguments={"objective": "Say a word."}, sub_plan=plan, timeout_s=0.0)
 
 

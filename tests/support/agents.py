@@ -55,7 +55,7 @@ async def agent_runs(
 def helper_plan(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
     """Return the plan of the agent `helper`, which may call `tools` of the bench and has no context."""
     declarations: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
-    return agent_plan(AgentSpec("helper", tools=declarations, **fields), prompt=prompt, results={})
+    return agent_plan(AgentSpec("helper", tools=declarations, **fields), prompt=prompt, result_titles={})
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:

@@ -212,15 +212,13 @@ class _Turn:
         call_nodes: list[CompiledNode] = []
         calls_with_ids = self._calls_with_ids()
         errors = {node_id: _TOO_MANY_CALLS_MESSAGE for node_id, _ in calls_with_ids[MAX_CALLS:]}
-        has_listed_tools_in_error = False
+        has_listed_tools = False
         for node_id, call in calls_with_ids[:MAX_CALLS]:
             try:
                 call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node_number=self._node_number))
             except UnknownTool as error:
-                errors[node_id] = (
-                    str(error) if has_listed_tools_in_error else unknown_tool_message(call.name, self._spec)
-                )
-                has_listed_tools_in_error = True
+                errors[node_id] = str(error) if has_listed_tools else unknown_tool_message(call.name, self._spec)
+                has_listed_tools = True
             except ToolCallInvalid as error:
                 errors[node_id] = str(error)
         return call_nodes, errors

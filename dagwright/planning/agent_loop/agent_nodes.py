@@ -61,15 +61,19 @@ def _with_agent_sub_plan(
     card = tools[node.tool].agent if node.kind == "tool" and node.tool in tools else None
     if card is None or card.type != "llm":
         return node
-    results = {name: titles.get(name) for name in node.arguments.get(_CONTEXT, {})}
+    result_titles = {node_id: titles.get(node_id) for node_id in node.arguments.get(_CONTEXT, {})}
     spec = spec_of_card(card, tools)
     return replace(
         node,
         kind="plan",
-        arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, results))},
+        arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, result_titles))},
         bindings=tuple(map(_binding_of_input, node.bindings)),
         sub_plan=agent_plan(
-            spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
+            spec,
+            prompt=card.prompt or "",
+            result_titles=result_titles,
+            title=node.title or card.name,
+            request=_objective_of(node),
         ),
         # The sub-plan has no timeout, because each model call has a timeout.
         timeout_s=0.0,
@@ -96,11 +100,11 @@ def _binding_of_input(binding: Binding) -> Binding:
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
     """Build the spec of an agent from its card."""
-    compensating_tools = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
+    compensating_names = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
     return AgentSpec(
         card.name,
         tools={name: tools[name] for name in card.tools if name in tools},
-        compensating_tools={name: tools[name] for name in compensating_tools if name in tools},
+        compensating_tools={name: tools[name] for name in compensating_names if name in tools},
         output=None if card.output_schema is None else OutputSchema("answer", card.output_schema),
         max_turns=card.max_turns or MAX_TURNS,
         max_tokens=card.token_limit,

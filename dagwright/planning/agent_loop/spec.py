@@ -83,7 +83,7 @@ def ask_person_tool(types: Sequence[str]) -> OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """Configuration of one agent for a run. The run selects the model, not the agent.
+    """Configuration of one agent for a run. The run, not the agent, selects the model.
 
     Args:
         name: name on the agent card.
@@ -247,7 +247,12 @@ def is_turn(node_id: str) -> bool:
 
 
 def agent_plan(
-    spec: AgentSpec, *, prompt: str, results: Mapping[str, str | None], title: str | None = None, request: str = ""
+    spec: AgentSpec,
+    *,
+    prompt: str,
+    result_titles: Mapping[str, str | None],
+    title: str | None = None,
+    request: str = "",
 ) -> CompiledPlan:
     """Build the initial plan of an agent run.
 
@@ -255,14 +260,14 @@ def agent_plan(
 
     Args:
         prompt: system message of the agent.
-        results: IDs of the nodes whose results are context, in declared order -> their titles.
-        request: objective as the author of the plan wrote it. The policy lets the agent read files that the text names.
+        result_titles: the nodes whose results are context, in declared order: node ID -> title.
+        request: objective as written in the plan. The policy lets the agent read files that the objective names.
     """
     return CompiledPlan(
-        nodes=(_first_turn(spec, prompt, results),),
+        nodes=(_first_turn(spec, prompt, result_titles),),
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
-        inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in results}},
+        inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in result_titles}},
         output_bindings=(output_of_turn(spec, turn_id(1)),),
         extender=spec.to_json() | {POLICY: model_policy(request).to_json()},
     )
@@ -279,12 +284,12 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
     return (), (ResultOf(node_id, "result", path),)
 
 
-def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None]) -> CompiledNode:
+def _first_turn(spec: AgentSpec, prompt: str, result_titles: Mapping[str, str | None]) -> CompiledNode:
     messages = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
-    characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
-    cuts = {len(messages) + index: characters for index in range(len(results))}
-    for node_id, title in results.items():
+    characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(result_titles)))
+    cuts = {len(messages) + index: characters for index in range(len(result_titles))}
+    for node_id, title in result_titles.items():
         label = f"{node_id} ({title})" if title else node_id
         bindings.append(
             (("messages", len(messages), "content"), (f"Result of {label}:\n\n", Placeholder(result_input(node_id))))

@@ -43,7 +43,7 @@ class ModelConfig(BaseModel):
         return self.model_dump(exclude_none=True)
 
     def with_defaults(self, defaults: "ModelConfig") -> "ModelConfig":
-        """Return this config with the fields of `defaults` that are not set in it."""
+        """Return this config with unset fields filled from `defaults`."""
         return ModelConfig(**(defaults.to_json() | self.to_json()))
 
 
@@ -259,8 +259,8 @@ class ModelRequest:
 
     Args:
         call: the messages after `previous_conversation`, with the options of the call.
-        previous_conversation: `ModelResponse.conversation` of an earlier call that `call.messages` continue. So history
-            contains a long conversation once and not in each call.
+        previous_conversation: `ModelResponse.conversation` of an earlier call that `call.messages` continue, so that
+            history contains a long conversation only once.
         is_continued: whether another call will continue the conversation. If so, the response has a `conversation`.
         endpoint: `None` for the server of the worker's settings.
         cuts: index of a message in `call` -> number of characters after which the message is truncated, with a mark.

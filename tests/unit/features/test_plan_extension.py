@@ -126,7 +126,7 @@ TOO_MANY_CALLS = "Not called: one turn may call at most 64 tools."
 
 
 def agent_scheduler(spec: AgentSpec) -> RunScheduler:
-    plan = agent_plan(spec, prompt="", results={})
+    plan = agent_plan(spec, prompt="", result_titles={})
     scheduler = with_extender(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
     scheduler.start(0.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["turn1"]
