@@ -15,8 +15,8 @@ class TurnRejected(DagwrightError):
     """The session did not start the turn.
 
     Args:
-        code: a code of `TurnRejection`; `no_worker` if no worker serves the session; `not_started` if the run of the
-            turn could not be started; otherwise `invalid` or `too_large`.
+        code: a code of `TurnRejection`, or one of these. `no_worker`: no worker serves the session. `not_started`: the
+            run of the turn could not be started. `invalid`, `too_large`: the turn is invalid or too large.
         run_id: ID of the running run of the session, if that run is the reason.
     """
 

@@ -22,7 +22,7 @@ from dagwright.client.events import (
 )
 from dagwright.client.feedback.feedback_request import Answerable, request_of
 from dagwright.core.errors import problem_from_error
-from dagwright.core.model.requests import Closing, Request, task_id_of_numbered_id
+from dagwright.core.model.requests import Closing, Request, task_id_without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, started_tasks, states_of
@@ -133,7 +133,7 @@ class EventMapper:
     """Maps the moments of one run to events.
 
     Args:
-        run: the requests in events are answered through this run.
+        run: run that receives the answers to requests in events.
         reported_state: state that the client has received; updated by the mapper.
     """
 
@@ -297,7 +297,7 @@ class EventMapper:
 
     def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_TimedEvent":
         opened_request = moment.view.opened_requests.get(request_id)
-        task = None if _ref_of(request_id, moment.view) is None else task_id_of_numbered_id(request_id)
+        task = None if _ref_of(request_id, moment.view) is None else task_id_without_number(request_id)
         event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.outcome}"),
             run_id=self._run_id,
@@ -393,7 +393,7 @@ def _ref_of(request_id: str, view: "RunView") -> TaskRef | None:
     """Return the node or item of a request; `None` for a request of the run itself."""
     if view.scheduler is None or request_id.endswith("#0"):
         return None
-    return view.scheduler.state.find(task_id_of_numbered_id(request_id))
+    return view.scheduler.state.find(task_id_without_number(request_id))
 
 
 def _key_of_request(request_id: str, view: "RunView", *, at: float, rank: int) -> _SortKey:

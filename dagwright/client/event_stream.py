@@ -29,9 +29,9 @@ class EventStream:
 
     Args:
         runs: runs of the namespace.
-        run: the requests in events are answered through this run; `None` if they cannot be answered.
+        run: run that receives the answers to requests in events; `None` if requests cannot be answered.
         after: cursor of the last event that the client has.
-        has_text: whether the answer of a model is streamed, as `text.delta`.
+        has_text: whether the response of a model is also streamed, as `text.delta` events.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EventStream:
         complete_position = self._cursor.complete_position
         await self._check_cursor(reader)
         reported_state = reported_state_at(
-            await _snapshot(reader, complete_position), may_have_waited=complete_position.has_marks
+            await _snapshot(reader, complete_position), may_have_waited=complete_position.has_waiting_marks
         )
         mapper = EventMapper(self._run_id, self._run, reported_state)
         if self._cursor.partial_position is not None:
@@ -112,9 +112,9 @@ class EventStream:
             skipped_count: number of durable events of the moment that the client has received.
         """
         previous_cursor = self._cursor
-        if cursor.has_marks and not previous_cursor.complete_position.has_marks:
+        if cursor.has_waiting_marks and not previous_cursor.complete_position.has_waiting_marks:
             previous_cursor = replace(
-                previous_cursor, complete_position=replace(previous_cursor.complete_position, has_marks=True)
+                previous_cursor, complete_position=replace(previous_cursor.complete_position, has_waiting_marks=True)
             )
         for event in moment_events.before:
             yield replace(event, cursor=str(previous_cursor))
@@ -145,7 +145,7 @@ class EventStream:
         )
 
     async def _rest_of_text(self, view: RunView) -> TextPart | None:
-        """Return the end of the answer, which the model may have written after the text was last read."""
+        """Return the end of the response, which the model may have written after the text was last read."""
         if view.status not in _STATUSES_WITH_ANSWER:
             return None
         output = (await self._runs.document(view))["output"]

@@ -34,8 +34,9 @@ _START_CURSOR = SubscriptionCursor(START)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A position in the events of a run: `1-145` as text, or `1-40.1-145.3` within the events of one moment.
+    """A position in the events of a run, as text for example `1-145`: event 145 of the first execution.
 
+    A position within the events of one moment has three parts, for example `1-40.1-145.3`.
     A moment is a position in the history at which the run was read. Any process can resume from a cursor, because the
     cursor refers to the history.
 
@@ -57,7 +58,7 @@ class EventCursor:
             position = f"{position}.{self.partial_position}.{self.partial_count}"
         if not self.text.length:
             return position
-        return f"{position}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
+        return f"{position}~{self.text.length}.{self.text.checksum:x}.{quote(self.text.node, safe='')}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -84,8 +85,8 @@ class EventCursor:
 
 
 def _mark_of(text: str) -> TextMark:
-    length, check, node = text.split(".", 2)
-    return TextMark(unquote(node), int(length), int(check, 16))
+    length, checksum, node = text.split(".", 2)
+    return TextMark(unquote(node), int(length), int(checksum, 16))
 
 
 RunEventType = Literal[
@@ -200,7 +201,8 @@ class FeedbackClosed(RunEvent):
     """A request is no longer open.
 
     Args:
-        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended otherwise.
+        type: `feedback.answered`. `feedback.expired`: the deadline passed. `feedback.closed`: the node ended before an
+            answer, or the request of a sub-plan is no longer open.
         answer: one word, such as `approved`.
         by: person who answered.
     """

@@ -43,7 +43,7 @@ class ForkChanges:
     """Requested changes of a fork.
 
     Args:
-        plans: the new plan (see `PlanChange`); empty to use the plan of the run.
+        plans: the new plan (see `PlanChange`) as the only entry; empty to use the plan of the run.
         inputs: changed inputs.
         rerun: nodes and items to execute again.
         convert_inputs: converts the changed inputs.

@@ -353,7 +353,7 @@ def with_current_tools(
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRejected(f"nodes of this run have superseded other nodes; {advice}")
     declarations = {}
-    # A plan may declare tools for nodes that only an answer adds.
+    # A plan may also declare tools that no node calls yet, for nodes in later answers.
     called_tools = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         current_tool = tools.get(name)

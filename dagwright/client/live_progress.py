@@ -140,6 +140,6 @@ class LineView:
                 continue
             self._displayed_states[node.id] = state
             duration = duration_text(node) if state[0].is_final else ""
-            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, duration]
+            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.executor), node.counts, duration]
             error = f": {shorten_line(node.error, 300)}" if node.error else ""
             print("  ".join(filter(None, parts)) + error, file=self._output, flush=True)

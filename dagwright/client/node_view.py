@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
-_STARTED_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_STATUSES_WITH_ARGUMENTS = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def arguments_for_display(state: RunState, task_id: str) -> Any:
     if ref.item is None and state.plan.nodes[ref.node].for_each is not None:
         return None
     record = state.record(ref)
-    if not record.attempts and record.status not in _STARTED_STATUSES:
+    if not record.attempts and record.status not in _STATUSES_WITH_ARGUMENTS:
         return None
     try:
         return format_value_refs(state.arguments_of(ref), ref_for_display)

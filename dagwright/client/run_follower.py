@@ -48,7 +48,7 @@ class RunMoment:
     @property
     def cursor(self) -> SubscriptionCursor:
         """Cursor of a client that has received this moment."""
-        return SubscriptionCursor(self.view.cursor, self.view.has_marks)
+        return SubscriptionCursor(self.view.cursor, self.view.has_waiting_marks)
 
     @property
     def has_ended_or_waits(self) -> bool:

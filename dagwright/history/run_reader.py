@@ -379,7 +379,7 @@ class RunReader:
                 run_input=replay.run_input,
                 first_run_id=_first_run_id(description),
                 pending_commands=replay.pending_commands,
-                has_marks=not reader.marks.is_empty,
+                has_waiting_marks=not reader.marks.is_empty,
                 history_statuses=reader.marks.history_statuses,
                 opened_requests=replay.opened_requests,
                 has_no_slot=has_no_slot,

@@ -30,15 +30,15 @@ class SubscriptionCursor:
 
     Args:
         cursor: position of the last delivered event.
-        has_marks: whether the subscriber has seen tasks marked as waiting for a worker (the `w`). No event contains
-            these marks, so a subscriber that resumes gets the states of the tasks in flight again.
+        has_waiting_marks: whether the subscriber has seen tasks marked as waiting for a worker (the `w`). No event
+            contains these marks, so a subscriber that resumes gets the states of the tasks in flight again.
     """
 
     cursor: Cursor
-    has_marks: bool = False
+    has_waiting_marks: bool = False
 
     def __str__(self) -> str:
-        return f"{self.cursor}{_MARK if self.has_marks else ''}"
+        return f"{self.cursor}{_MARK if self.has_waiting_marks else ''}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -83,7 +83,7 @@ class RunUpdate:
     @property
     def position(self) -> SubscriptionCursor:
         """Position of a subscriber after this update."""
-        return SubscriptionCursor(self.view.cursor, self.view.has_marks)
+        return SubscriptionCursor(self.view.cursor, self.view.has_waiting_marks)
 
 
 class RunSubscriptions:
@@ -145,7 +145,7 @@ class RunSubscriptions:
             return {}, START
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
         states, delivered_cursor = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
-        if position.has_marks:
+        if position.has_waiting_marks:
             states = {task: state for task, state in states.items() if state.status not in _MARKABLE_STATUSES}
         return states, delivered_cursor
 

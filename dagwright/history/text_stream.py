@@ -85,19 +85,19 @@ class TextMark:
     Args:
         node: id of the call that wrote the text; empty if unknown.
         length: number of characters.
-        check: lowest bits of the CRC-32 of these characters.
-        bits: number of bits in `check`.
+        checksum: lowest bits of the CRC-32 of these characters.
+        bits: number of bits in `checksum`.
     """
 
     node: str = ""
     length: int = 0
-    check: int = 0
+    checksum: int = 0
     bits: int = 32
 
     def is_prefix_of(self, text: str) -> bool:
         """Return whether a text starts with the delivered text."""
         is_long_enough = len(text) >= self.length
-        return is_long_enough and (text_checksum(text[: self.length]) ^ self.check) & ((1 << self.bits) - 1) == 0
+        return is_long_enough and (text_checksum(text[: self.length]) ^ self.checksum) & ((1 << self.bits) - 1) == 0
 
 
 NO_TEXT = TextMark()
@@ -159,7 +159,7 @@ class DeliveredText:
         offset = 0 if restarts else len(self.text)
         self.text, self._must_restart = text, False
         part = TextPart(node, attempt, offset, text[offset:], restarts)
-        self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.check))
+        self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.checksum))
         return part
 
 

@@ -20,7 +20,7 @@ from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.requests import task_id_of_numbered_id
+from dagwright.core.model.requests import task_id_without_number
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.executions import RunNotFound
@@ -334,7 +334,7 @@ def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
     if view.scheduler is None:
         return False
     state = view.scheduler.state
-    task = state.newest_id(task_id_of_numbered_id(call))
+    task = state.newest_id(task_id_without_number(call))
     if last_call_id(state, task) != call:
         # The call was retried.
         return True

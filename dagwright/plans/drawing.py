@@ -28,7 +28,7 @@ class DrawnNode:
     """A node of a drawing.
 
     Args:
-        work: its tool, agent or sub-plan, or `person`.
+        executor: its tool, agent or sub-plan, or `person`.
         kind: `tool`, `agent`, `human` or `plan`.
         is_map: whether it runs once for each item of a list.
         item_counts: state -> number of known items in this state.
@@ -40,7 +40,7 @@ class DrawnNode:
 
     id: str
     title: str | None = None
-    work: str = ""
+    executor: str = ""
     kind: str = "tool"
     status: NodeStatus | None = None
     is_map: bool = False
@@ -135,7 +135,7 @@ class Drawing:
         return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
 
     def _label_parts(self, node: DrawnNode) -> list[str]:
-        parts = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
+        parts = [single_line(node.executor), "for each item" if node.is_map else "", node.counts, node.states]
         if self.shows_run:
             parts += [str(node.status or ""), duration_text(node)]
         return [part for part in parts if part]
@@ -163,7 +163,13 @@ class Drawing:
         error = f'<div style="opacity:.8">{escape_markup(shorten_line(node.error, 200))}</div>' if node.error else ""
         counts = f" {node.counts}" if node.counts else ""
         attempts = f"{node.attempts:,}" if node.attempts else ""
-        cells = (name, escape_markup(single_line(node.work)), f"{state}{counts}{error}", duration_text(node), attempts)
+        cells = (
+            name,
+            escape_markup(single_line(node.executor)),
+            f"{state}{counts}{error}",
+            duration_text(node),
+            attempts,
+        )
         return "<tr>" + "".join(f'<td style="{cell}">{content}</td>' for content in cells) + "</tr>"
 
 
@@ -182,7 +188,7 @@ def draw_plan(checked: CheckedPlan) -> Drawing:
         DrawnNode(
             id=node.id,
             title=node.title,
-            work=node.tool or _agent_text(node.agent_name) or ("person" if node.human is not None else "plan"),
+            executor=node.tool or _agent_text(node.agent_name) or ("person" if node.human is not None else "plan"),
             kind=next((kind for kind in ("tool", "agent", "human", "plan") if getattr(node, kind) is not None), "tool"),
             is_map=node.for_each is not None,
         )
@@ -237,7 +243,7 @@ def _drawn_node(
     return DrawnNode(
         id=node["node_id"],
         title=node.get("title"),
-        work=node.get("tool") or "",
+        executor=node.get("tool") or "",
         status=NodeStatus(node["status"]),
         is_map=bool(item_counts),
         item_counts=item_counts,

@@ -57,7 +57,7 @@ class NodeToDraw(Protocol):
     @property
     def title(self) -> str | None: ...
     @property
-    def work(self) -> str: ...
+    def executor(self) -> str: ...
     @property
     def kind(self) -> str: ...
     @property
@@ -161,16 +161,16 @@ def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
 
 def _size(node: NodeToDraw) -> Box:
     name_width = text_columns(shorten_line(node.title or node.id, _NAME_COLUMNS)) * _COLUMN_WIDTH
-    work_width = text_columns(_work_line(node)) * _COLUMN_WIDTH * 0.84
+    work_width = text_columns(_executor_line(node)) * _COLUMN_WIDTH * 0.84
     count_width = (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
     width = max(name_width, work_width + count_width) + _PADDING
     return Box(min(max(width, _MIN_BOX_WIDTH), _MAX_BOX_WIDTH + _PADDING), _BOX_HEIGHT)
 
 
-def _work_line(node: NodeToDraw) -> str:
-    has_id = node.title is not None and node.id not in (node.title, node.work)
+def _executor_line(node: NodeToDraw) -> str:
+    has_id = node.title is not None and node.id not in (node.title, node.executor)
     return shorten_line(
-        " · ".join(filter(None, [node.id if has_id else "", node.work, node.states])),
+        " · ".join(filter(None, [node.id if has_id else "", node.executor, node.states])),
         _WORK_COLUMNS - (len(node.counts) + 2 if node.is_map else 0),
     )
 
@@ -198,13 +198,13 @@ def _node(node: NodeToDraw, box: Box) -> str:
         f'<rect x="{shift:.0f}" y="{-shift:.0f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="8"/>'
         for shift in ((2 * _SHEET_OFFSET, _SHEET_OFFSET, 0.0) if node.is_map else (0.0,))
     ]
-    name, work = shorten_line(node.title or node.id, _NAME_COLUMNS), _work_line(node)
+    name, executor = shorten_line(node.title or node.id, _NAME_COLUMNS), _executor_line(node)
     count = (node.counts or "for each") if node.is_map else ""
-    tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_text(node), node.error or ""]))
+    tooltip = "\n".join(filter(None, [node.id, node.title or "", node.executor, _status_text(node), node.error or ""]))
     texts = [
         f'<text class="mark" x="16" y="{box.height / 2 + 4.5:.1f}">{mark}</text>',
         f'<text class="name" x="30" y="20">{escape_markup(name)}</text>',
-        f'<text class="work" x="30" y="36">{escape_markup(work)}</text>' if work else "",
+        f'<text class="work" x="30" y="36">{escape_markup(executor)}</text>' if executor else "",
         f'<text class="count" x="{box.width - 10:.1f}" y="36">{escape_markup(count)}</text>' if count else "",
     ]
     return (

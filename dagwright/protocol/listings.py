@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MAX_REQUESTS = 50
 """Maximum number of requests in the memo of a run; the smallest requests have about 300 bytes."""
 _MAX_NAME_CHARACTERS = 100
-OTHERS = "…"
+OTHER_ASSIGNEES = "…"
 """Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
@@ -64,8 +64,8 @@ def awaited_assignees(scheduler: "RunScheduler") -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     assignees = {request.assignee for request in scheduler.features.feedback.requests.open.values()}
     names = sorted({keyword_of_assignee(assignee) for assignee in assignees})
-    fitting_names = fitting_keywords(names, max_bytes=MAX_ATTRIBUTE_BYTES - json_bytes([OTHERS]))
-    return fitting_names if len(fitting_names) == len(names) else [*fitting_names, OTHERS]
+    fitting_names = fitting_keywords(names, max_bytes=MAX_ATTRIBUTE_BYTES - json_bytes([OTHER_ASSIGNEES]))
+    return fitting_names if len(fitting_names) == len(names) else [*fitting_names, OTHER_ASSIGNEES]
 
 
 def keyword_of_assignee(name: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dagwright.core.model.requests import task_id_of_numbered_id
+from dagwright.core.model.requests import task_id_without_number
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import task_of_call
 
@@ -19,7 +19,7 @@ def sub_plan_of_path(scheduler: "RunScheduler", path: str) -> tuple[str, str] | 
     Returns:
         `None` if the path names a node or request of the run itself, or if nothing has this path.
     """
-    if any(scheduler.record_of(name) is not None for name in (path, task_id_of_numbered_id(path))):
+    if any(scheduler.record_of(name) is not None for name in (path, task_id_without_number(path))):
         return None
     parts = path.split("/")
     for length in range(len(parts) - 1, 0, -1):

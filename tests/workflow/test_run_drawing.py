@@ -48,7 +48,7 @@ async def test_drawing_has_the_state_of_each_node(runs: Runs, capsys: pytest.Cap
     assert (await document_of(handle))["output"] == {"each": [1, 2, 3], "long": 5}
     drawing = await read_drawing(client_runs, handle.id)
     assert drawing.status == "completed"
-    assert [(node.id, node.work, str(node.status), node.counts, node.attempts) for node in drawing.nodes] == [
+    assert [(node.id, node.executor, str(node.status), node.counts, node.attempts) for node in drawing.nodes] == [
         ("text", "text", "completed", "", 1),
         ("each", "length", "completed", "3/3", 0),
         ("never", "length", "skipped", "", 0),

@@ -108,10 +108,10 @@ class AnswerOutcome:
         return message
 
 
-def requests_with_id(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
-    """Return the open request with this ID; if `request` is a node ID or `for_all` is set, all requests of the node."""
-    matching_requests = [open_request for open_request in requests if open_request.id == request]
-    node_path = matching_requests[0].node_path if matching_requests else request
+def requests_with_id(requests: Sequence[OpenRequest], request_id: str, *, for_all: bool) -> Sequence[OpenRequest]:
+    """Return the open request with this ID; with `for_all` or for a node ID, return all requests of the node."""
+    matching_requests = [open_request for open_request in requests if open_request.id == request_id]
+    node_path = matching_requests[0].node_path if matching_requests else request_id
     node_requests = requests_of_node(requests, node_path)
     return node_requests if for_all or not matching_requests else matching_requests
 
@@ -162,7 +162,7 @@ async def send_answer(
     *,
     read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with an open request of the target; if none is open, to the ID of the target."""
+    """Send an answer to each run with an open request of the target; if none is open, to the target's `request_id`."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(open_ref: RequestRef | None) -> AnswerResult:
@@ -192,9 +192,9 @@ async def answer_request(feedback: "FeedbackClient", run: str, request: str, ans
 
 
 async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
-    """Return the next request that a lookup opens after the answer, if any.
+    """Return the next request of a `lookup` node after the answer; `None` if the node opens none.
 
-    A lookup without a match opens another request. Without this function, the user would see only "is answered".
+    A `lookup` node opens another request if nothing matches the answer. The reply of the run does not contain it.
     """
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:

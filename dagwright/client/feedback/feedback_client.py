@@ -32,7 +32,7 @@ from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.model.answers import size_problem
-from dagwright.core.model.requests import Request, task_id_of_numbered_id
+from dagwright.core.model.requests import Request, task_id_without_number
 from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.core.text import join_first
 from dagwright.history.executions import RunClosed, RunNotFound, path_in, root_in
@@ -242,7 +242,7 @@ def following_request(view: RunView, request: str) -> Request | Literal["none_fo
         `None` while the lookup may still open a request; `none_follows` if it opens none, or if the answered request
         belongs to another tool, which may run for hours.
     """
-    scheduler, task_id = view.scheduler, task_id_of_numbered_id(request)
+    scheduler, task_id = view.scheduler, task_id_without_number(request)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
     if scheduler is None or view.is_closed or override is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "none_follows"

@@ -26,7 +26,7 @@ class FeedbackAnswer(TypedDict, total=False):
         reason: why the request is approved or rejected.
         arguments: new arguments of the call.
         remember: approve later calls of this tool in the run without a request.
-        selected: for a SELECTION, the ID of an option or several IDs; also valid: `value` and `arguments`.
+        selected: for a SELECTION, the ID or IDs of the selected options. `value` and `arguments` are also valid.
         value: the new result of a failed node; only if the option `value` is selected.
         text: for a CLARIFICATION or GUIDANCE.
         nodes: for a GUIDANCE, nodes to add to the plan.
@@ -78,7 +78,7 @@ class FeedbackRequest:
         tool: for an APPROVAL, the tool of the call to approve.
         arguments: for an APPROVAL, the arguments of that call.
         title: title of the plan with the request.
-        is_shortened: whether the request was too large for the inbox. Then it has no schema, options and arguments,
+        is_shortened: whether the request was too large for the inbox. Then it has no schema, options or arguments,
             and only the first part of its prompt.
     """
 

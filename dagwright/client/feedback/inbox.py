@@ -17,7 +17,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.times import format_time, seconds_of
 from dagwright.history.executions import path_in, root_in
-from dagwright.protocol.listings import OTHERS, keyword_of_assignee, requests_from_json
+from dagwright.protocol.listings import OTHER_ASSIGNEES, keyword_of_assignee, requests_from_json
 from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
@@ -102,7 +102,7 @@ async def read_inbox_page(
     inbox_filter: InboxFilter = MATCH_EVERY_REQUEST,
     after: ListCursor | None = None,
 ) -> InboxPage:
-    """Return a page of the inbox. The runs that started last come first.
+    """Return a page of the inbox: the newest runs are on the first page, and the oldest request is first on its page.
 
     Args:
         limit: number of requests after which the page ends; requests of one run stay on one page.
@@ -160,13 +160,13 @@ async def read_nonempty_inbox_page(
 def _awaiting_condition(name: str) -> str:
     parts = (
         f"{wire.SEARCH_AWAITING} = {quote_literal(keyword_text)}"
-        for keyword_text in (keyword_of_assignee(name), OTHERS)
+        for keyword_text in (keyword_of_assignee(name), OTHER_ASSIGNEES)
     )
     return " OR ".join(parts)
 
 
 def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[Sequence[OpenRequest], int]:
-    """Return the requests in the memo of a run, and the number of requests that the memo omits: 1 if it is invalid."""
+    """Return the requests in the memo of a run, and the number of omitted requests: 1 if the memo is invalid."""
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
         memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])

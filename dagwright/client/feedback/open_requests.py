@@ -1,4 +1,4 @@
-"""Open requests of runs to people, their location, and answers to them.
+"""Open requests for feedback, their locations, and the answers.
 
     FeedbackRejected      the run does not accept the answer; the message has the reason
     └── ItemNotNamed      the path must name one item of a `for_each` node
@@ -64,7 +64,7 @@ class OpenRequest:
 
     @property
     def node_path(self) -> str:
-        """The path of the node, without item keys: the same for all items of the node and of its parent runs."""
+        """The path of the node without item keys, so that all items of a map have the same path."""
         return f"{self.path}{self.node_id}"
 
 

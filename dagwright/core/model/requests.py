@@ -253,7 +253,7 @@ def _escalations_to_json(escalations: Sequence[Mapping[str, Any]]) -> list[dict[
     return [{**escalation, "at": format_time(escalation["at"])} for escalation in escalations]
 
 
-def task_id_of_numbered_id(numbered_id: str) -> str:
+def task_id_without_number(numbered_id: str) -> str:
     """Return the task id of a request or call (`check#2` -> `check`); an id without a number is returned unchanged."""
     task_id, _, number = numbered_id.rpartition("#")
     return task_id if number.isdecimal() and number.isascii() else numbered_id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normalize_answer, shorten_arguments
-from dagwright.core.model.requests import Closing, Feedback, MessageSource, Purpose, Request, task_id_of_numbered_id
+from dagwright.core.model.requests import Closing, Feedback, MessageSource, Purpose, Request, task_id_without_number
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.approval_gate import rejection
 from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswerApplier
@@ -72,7 +72,7 @@ class AnswerHandler:
         if ref.item is not None:
             task_id = self._state.id_of(ref)
             request_ids = [
-                request_id for request_id in request_ids if task_id in (request_id, task_id_of_numbered_id(request_id))
+                request_id for request_id in request_ids if task_id in (request_id, task_id_without_number(request_id))
             ]
         elif not self._state.unfinished_count:
             request_ids = [*registry.early_answers]

@@ -20,7 +20,7 @@ from dagwright.core.model.answers import (
 )
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, task_id_of_numbered_id
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, task_id_without_number
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
@@ -304,7 +304,7 @@ class AnswerValidator:
 
     def find_requester(self, request_id: str) -> TaskRef | None:
         """Return the node or item that may open a request with this id; for an item that does not exist, its node."""
-        for task_id in dict.fromkeys((request_id, task_id_of_numbered_id(request_id))):
+        for task_id in dict.fromkeys((request_id, task_id_without_number(request_id))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref
             start = task_id.find("[")

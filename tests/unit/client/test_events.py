@@ -185,7 +185,7 @@ def test_live_events_follow_the_durable_events_of_their_moment() -> None:
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     actual = new_mapper().events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
-    events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
+    events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_waiting_marks=True))]
     assert [description(event) for event in events] == ["run.started", "node.started a", "node.waiting a"]
     assert events[1].cursor == events[2].cursor
 
@@ -207,7 +207,7 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
     "cursor",
     [
         EventCursor(),
-        EventCursor(SubscriptionCursor(Cursor(2, 145), has_marks=True)),
+        EventCursor(SubscriptionCursor(Cursor(2, 145), has_waiting_marks=True)),
         EventCursor(SubscriptionCursor(Cursor(1, 40)), SubscriptionCursor(Cursor(1, 45)), 3),
         EventCursor(SubscriptionCursor(Cursor(1, 40)), text=TextMark("archive/check#2~.x", 120, 0x1F)),
     ],

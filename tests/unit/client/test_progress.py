@@ -22,7 +22,9 @@ def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drawing_of(*states: str, status: str = "running") -> Drawing:
     nodes = [
-        DrawnNode(f"n{number}", work="stock", status=NodeStatus(state), duration_s=1.5 if state != "pending" else None)
+        DrawnNode(
+            f"n{number}", executor="stock", status=NodeStatus(state), duration_s=1.5 if state != "pending" else None
+        )
         for number, state in enumerate(states)
     ]
     return Drawing(nodes, [], title="Refill", status=status)

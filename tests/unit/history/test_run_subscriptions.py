@@ -20,10 +20,10 @@ Statuses = Mapping[str, NodeStatus]
 NO_TASK_FACTS = TaskFacts(0, None, COMPLETED, None, "", None, None, None)
 
 
-def view(event_id: int, *, is_closed: bool = False, has_marks: bool = False, **statuses: NodeStatus) -> RunView:
+def view(event_id: int, *, is_closed: bool = False, has_waiting_marks: bool = False, **statuses: NodeStatus) -> RunView:
     """Return the view of a run at an event. The statuses of its tasks take the place of the scheduler."""
     status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(statuses))
-    fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event_id), "has_marks": has_marks}
+    fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event_id), "has_waiting_marks": has_waiting_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **fields)
 
 
@@ -116,11 +116,11 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
     known_statuses = {"a": RUNNING, "b": COMPLETED}
-    for has_marks, expected_ids in ((True, ("a",)), (False, ())):
-        after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
+    for has_waiting_marks, expected_ids in ((True, ("a",)), (False, ())):
+        after = SubscriptionCursor(Cursor(1, 5), has_waiting_marks=has_waiting_marks)
         updates = await updates_of(*views, after=after, known_statuses=known_statuses, reached_cursor=Cursor(1, 5))
         assert [update.changed_ids for update in updates] == [expected_ids]
-    updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
+    updates = await updates_of(view(5, has_waiting_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
 
 

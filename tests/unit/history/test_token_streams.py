@@ -378,7 +378,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
     mark = (
         delivered_text.mark
         if mark_has_node
-        else replace(delivered_text.mark, node="", check=delivered_text.mark.check & 0x7FF, bits=11)
+        else replace(delivered_text.mark, node="", checksum=delivered_text.mark.checksum & 0x7FF, bits=11)
     )
     resumed_text = DeliveredText(mark)
     # The resumed reader receives the last poll again, and then the later polls.

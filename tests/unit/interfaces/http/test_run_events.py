@@ -24,7 +24,7 @@ VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_c
     ("text", "id"),
     [
         ("1-145", EventId(SubscriptionCursor(Cursor(1, 145)))),
-        ("2-7w", EventId(SubscriptionCursor(Cursor(2, 7), has_marks=True))),
+        ("2-7w", EventId(SubscriptionCursor(Cursor(2, 7), has_waiting_marks=True))),
         ("1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True)),
         ("run-1/1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True, run="run-1")),
         ("a/b/1-9", EventId(SubscriptionCursor(Cursor(1, 9)), run="a/b")),
@@ -64,7 +64,7 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_changes() -> None:
     later_view = replace(VIEW, cursor=Cursor(1, 9))
-    waiting_view = replace(later_view, status="waiting", has_marks=True)
+    waiting_view = replace(later_view, status="waiting", has_waiting_marks=True)
     first_update, second_update = (
         update(VIEW, a=NodeStatus.RUNNING),
         update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
