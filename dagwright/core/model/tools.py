@@ -140,10 +140,10 @@ class ToolDeclaration:
         effects: effects of a call on external state; an undeclared tool counts as `write`.
         input_schema: JSON Schema (2020-12) of the arguments object; `None` accepts any arguments.
         output_schema: JSON Schema of the result, from the function's annotation; `None` if it is not known.
-        plain_parameters: parameters that accept the types of their schema, with no conversion by the tool itself.
+        plain_parameters: parameters without custom validators, which accept exactly the values of their schema.
         task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
         timeout_s: time limit of one attempt in seconds; 0 if no timeout is declared. Then a pure tool has 1 s in a
-            region and 60 s otherwise, and a worker tool has the timeout of the question that calls it, or 60 s.
+            region and 60 s otherwise, and a worker tool has `worker_timeout_s` in rounds and 60 s otherwise.
         max_parallel: concurrent calls of the tool in one run; `None` is unlimited.
         max_attempts: attempts including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code changes.
@@ -265,7 +265,7 @@ def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
 MODEL_TOOL = "call_model"
 """Name of the tool that calls a model."""
 PLAN_READER = "read_model_plan"
-"""The tool that reads a plan written by a model. It calls no model; the call that wrote the plan is paid already."""
+"""Name of the tool that reads a plan written by a model. The tool itself calls no model."""
 PURPOSE_ANSWER = "answer"
 """Purpose of a call that writes the answer from the existing results; a run that finishes early makes this call even if
 the budget is used up."""

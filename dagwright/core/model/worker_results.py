@@ -169,7 +169,7 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
     if record.status is NodeStatus.COMPLETED or (is_replaced and error is None):
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
-    return WorkerResult(number, "failed", error=error_of_unfinished_task(record), message=record.message)
+    return WorkerResult(number, "failed", error=reason_without_outputs(record), message=record.message)
 
 
 def displayed_status(record: Record) -> NodeStatus:
@@ -179,8 +179,8 @@ def displayed_status(record: Record) -> NodeStatus:
     return NodeStatus.FAILED if is_abandoned and has_failed else record.status
 
 
-def error_of_unfinished_task(record: Record) -> str:
-    """Return why a node has no outputs; the node did not complete."""
+def reason_without_outputs(record: Record) -> str:
+    """Return why a node that has ended has no outputs."""
     error = record.error
     if error is not None:
         return f"{error.code}: {error.message}"

@@ -238,7 +238,7 @@ class NodeResolver:
         return True
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
-        """Return a text for users that explains the use of the node's value; empty if the use is unknown."""
+        """Return a text for users that explains the use of a lookup's value; empty if the use is unknown."""
         return ""
 
     def entities_in_call(

@@ -169,17 +169,17 @@ class Propagation:
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.register(number, record)
         state.items.open_counts[number] = startable_count
-        self.widen(number)
+        self.set_batch_width(number)
         for index, outcome in enumerate(outcomes):
             self._start_item(TaskRef(number, index), outcome, at)
         if not items:
             self._end_items(number, at)
 
-    def widen(self, number: int) -> None:
+    def set_batch_width(self, number: int) -> None:
         """Make each batch of a large map use one slot per item that it runs at once."""
         if map_items.is_batched(self.state.records[number]):
             concurrency = self.state.map_concurrency(number)
-            self.queue.widen(number, max_tasks=concurrency.max_batches, width=concurrency.max_items)
+            self.queue.set_task_width(number, max_tasks=concurrency.max_batches, width=concurrency.max_items)
 
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
@@ -257,7 +257,7 @@ class Propagation:
             self._end_items(number, at)
 
     def _handle_node_end(self, number: int, status: NodeStatus, at: float, error: NodeError | None) -> None:
-        """End the members of a region that ended, and abort the run if the failure of a node has to end it."""
+        """End the members of a region that ended, and abort a `fail_fast` run after the failure of a node."""
         state, node = self.state, self.state.plan.nodes[number]
         if node.kind == "region":
             self._end_region(number, at)

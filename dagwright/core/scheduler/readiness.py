@@ -110,7 +110,7 @@ class Gate:
         in_use: slots used by tasks in flight, and by tasks that wait at a later gate.
         spans_runs: whether the limit also covers calls that map batches make in their child runs.
         waiting_entries: heap of waiting tasks. While a task waits, a slot is only free if a woken task will use it, or
-            if the waiting task needs several slots (see `ReadyQueue.widen`).
+            if the waiting task needs several slots (see `ReadyQueue.set_task_width`).
     """
 
     limit: int
@@ -156,7 +156,7 @@ class ToolGate(Gate):
         """Return whether a task that needs `width` slots may pass."""
         return self.in_use + width <= max_calls_of_tool(self.pausable_calls.in_flight - self.in_flight)
 
-    def count(self, change: int) -> None:
+    def add_in_flight(self, change: int) -> None:
         """Add to the number of calls in flight; a negative number subtracts."""
         self.in_flight += change
         self.pausable_calls.in_flight += change
@@ -251,7 +251,7 @@ class ReadyQueue:
         """Whether a task could start once the run has a free slot. Tasks at a gate do not count."""
         return bool(self._ready)
 
-    def widen(self, number: int, *, max_tasks: int, width: int) -> None:
+    def set_task_width(self, number: int, *, max_tasks: int, width: int) -> None:
         """Make each task of a node use `width` slots of every gate; call it before a task of the node is pushed.
 
         Free slots stay unused until there are enough of them for one task.
@@ -282,19 +282,19 @@ class ReadyQueue:
             if passed_count < len(gates):
                 gates[passed_count].add_waiting((priority, ref, passed_count))
                 continue
-            self._count(number, 1)
+            self._add_in_flight(number, 1)
             return priority, ref
         return None
 
     def occupy(self, number: int) -> None:
         """Use the slots of a task that is already in flight."""
-        self._count(number, 1)
+        self._add_in_flight(number, 1)
         for gate in self._gates[number]:
             gate.in_use += self._widths.get(number, 1)
 
     def release(self, number: int) -> None:
         """Release the slots of a task of a node, and wake one waiting task per slot."""
-        self._count(number, -1)
+        self._add_in_flight(number, -1)
         width = self._widths.get(number, 1)
         for gate in self._gates[number]:
             gate.in_use -= width
@@ -307,12 +307,12 @@ class ReadyQueue:
                 self._wake(gate, 1)
             tool_gate.pausable_calls.waiting_gates += [gate for gate in waiting_gates if gate.waiting_entries]
 
-    def _count(self, number: int, change: int) -> None:
+    def _add_in_flight(self, number: int, change: int) -> None:
         """Add to the number of tasks in flight; a negative number subtracts."""
         self.in_flight += change
         self.in_flight_bytes += change * self._result_bytes[number]
         if (tool_gate := self._tool_gates.get(number)) is not None:
-            tool_gate.count(change)
+            tool_gate.add_in_flight(change)
 
     def _wake(self, gate: Gate, count: int) -> None:
         """Move up to `count` of the tasks that wait at a gate back to the ready tasks."""

@@ -30,7 +30,7 @@ class Rebuild:
         self.state = propagation.state
 
     def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, phase: Phase) -> None:
-        """Restore the state of another scheduler of the same plan between two events, instead of starting the run.
+        """Continue a run from the state of another scheduler of the same plan. Call it instead of starting the run.
 
         All other state is derived from the records. Running tasks continue: the driver tracks them.
 
@@ -85,7 +85,7 @@ class Rebuild:
     def _requeue(self, number: int, record: Record) -> None:
         """Put the tasks of a node into a new queue."""
         if record.status is NodeStatus.RUNNING and self.state.plan.nodes[number].for_each is not None:
-            self.propagation.widen(number)
+            self.propagation.set_batch_width(number)
             for index, item in enumerate(record.items):
                 self._requeue_task(TaskRef(number, index), item.record)
         else:

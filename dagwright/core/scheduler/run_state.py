@@ -439,7 +439,7 @@ def last_call_id(state: RunState, task_id: str) -> str:
 
 
 def call_ids(state: RunState, task_id: str) -> Sequence[str]:
-    """Return the possible ids of all calls of a task, first to last."""
+    """Return the ids that calls of a task may have, first to last."""
     override = state.overrides.get(task_id)
     last_number = 1 if override is None else _last_call_number(state, task_id, override)
     return [call_id(task_id, number) for number in range(1, last_number + 1)]

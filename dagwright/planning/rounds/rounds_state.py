@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished_task
+from dagwright.core.model.worker_results import NOT_STARTED, reason_without_outputs
 from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import parsed_round_of
@@ -146,7 +146,7 @@ class SubGoalProgress:
         """Reason for the failure; `None` unless the sub-goal failed."""
         if self.status != "failed":
             return None
-        return error_of_unfinished_task(self.record)
+        return reason_without_outputs(self.record)
 
     def summary(self, worker: WorkerTool | None) -> KnownSubGoal:
         """Return the summary that the next answer of the planner is checked against.

@@ -205,7 +205,7 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
 def test_task_of_width_two_takes_two_slots_of_a_limit() -> None:
     gate = Gate(5, spans_runs=True)
     queue = ReadyQueue([[gate], [gate]], 500, result_bytes=[0, 0])
-    queue.widen(0, max_tasks=2, width=2)
+    queue.set_task_width(0, max_tasks=2, width=2)
     entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
     for entry in entries:
         queue.push(entry)
@@ -221,7 +221,7 @@ def test_ready_calls_of_a_tool_leave_slots_for_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled_plan(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])
-    queue.widen(1, max_tasks=5, width=10)
+    queue.set_task_width(1, max_tasks=5, width=10)
     for item in range(450):
         queue.push((3, TaskRef(0, item)))
     for item in range(5):

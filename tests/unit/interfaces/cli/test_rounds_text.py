@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.graph_folding import graph_of_boxes, is_folded
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.worker_results import error_of_unfinished_task
+from dagwright.core.model.worker_results import reason_without_outputs
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_explainer import RunExplanation
@@ -240,9 +240,9 @@ def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> No
     assert [*explanation_lines(explanation)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
-def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
-    assert error_of_unfinished_task(Record(NodeStatus.CANCELLED)) == "it was cancelled"
-    assert error_of_unfinished_task(Record(NodeStatus.SKIPPED)) == "it was skipped"
+def test_cancelled_or_skipped_sub_goal_without_error_reports_its_state() -> None:
+    assert reason_without_outputs(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert reason_without_outputs(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
 @pytest.mark.parametrize(
