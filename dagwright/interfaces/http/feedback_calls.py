@@ -52,12 +52,12 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
         return False
-    declared_names = _declared_functions(body)
+    accepted_names = _declared_functions(body)
     if isinstance(choice, Mapping):
-        allowed_choice = choice.get("allowed_tools")
-        allowed_tools = allowed_choice.get("tools") if isinstance(allowed_choice, Mapping) else [choice]
-        declared_names = _function_names(allowed_tools)
-    return ANSWER_FUNCTION in declared_names or not (declared_names or is_structured)
+        allowed_tools = choice.get("allowed_tools")
+        tools = allowed_tools.get("tools") if isinstance(allowed_tools, Mapping) else [choice]
+        accepted_names = _function_names(tools)
+    return ANSWER_FUNCTION in accepted_names or not (accepted_names or is_structured)
 
 
 def reject_undeclared_function(body: ChatBody) -> None:
@@ -138,7 +138,7 @@ def call_id(request: RequestDocument, *, run: str) -> str:
 
 
 def is_call_id_of(call: str, *, run: str) -> bool:
-    """Return whether an ID belongs to a call of a question that the run asked at any time."""
+    """Return whether an ID belongs to the call for a question of the run, open or answered."""
     digest = call.removeprefix(_CALL_PREFIX)[:16]
     return call == f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
 

@@ -102,6 +102,8 @@ class JsonRoute(APIRoute):
 def value_count_bound(body: bytes, *, max_values: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing it.
 
+    If a lower bound already exceeds `max_values`, return the lower bound.
+
     Each value except the root follows a `,`, `[` or `{`. Strings may contain these characters, too. Therefore, strings
     are removed if the bound would otherwise exceed `max_values`.
     """

@@ -30,7 +30,7 @@ class ProgressEventBuilder:
 
     Args:
         run: ID of the run.
-        detail: content of the events; for `content`, there are no events.
+        detail: how much the events contain; with `StreamProgress.CONTENT`, there are no events.
         checksums: checksums of the run status and open requests that the client has received.
     """
 

@@ -42,7 +42,7 @@ class StreamProgress(StrEnum):
     """Content of a stream in addition to the answer."""
 
     CONTENT = "content"
-    """Nothing."""
+    """Only the answer, without progress."""
     PROGRESS = "progress"
     """Progress of the nodes of the run."""
     FULL = "full"

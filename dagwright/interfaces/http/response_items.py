@@ -131,7 +131,7 @@ def unknown_reference_error(index: int) -> ApiError:
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run that asked the question, if the input refers to the calls of its function results by ID only."""
+    """Return the run whose questions the function results answer, if the input only references its message and calls."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
@@ -310,7 +310,7 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
         "model": ref.model,
         "output": [],
         "parallel_tool_calls": True,
-        # A response that answers a question of its run has the ID of the response with the question.
+        # If the request answers a question, its response has the same ID as the response with the question.
         "previous_response_id": None if previous_id == id else previous_id,
         "reasoning": {"effort": None, "summary": None},
         "store": True,

@@ -398,7 +398,7 @@ async def _events(
     def progress_event(events: Sequence[Event]) -> Mapping[str, Any]:
         progress_field = {"dagwright": {"events": events}}
         if stream.cursor.opening_count > len(first_events):
-            # After an event with a response without output, client libraries would drop the started message item.
+            # A `response.in_progress` event has no output, so client libraries would drop the started message item.
             return {**text_delta(item, ""), **progress_field}
         # The instructions may be long, and are already in the first event.
         return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **progress_field}
