@@ -11,15 +11,15 @@ from dagwright.core.text import cut_characters, join_first
 
 _MIN_PREFIX_CHARACTERS = 3
 """Shortest name that counts as the prefix of another name."""
-HINT_BUDGET = 2_000_000
-"""Budget of one `NameHints`: at most half a second of CPU."""
+MAX_HINT_COST = 2_000_000
+"""Default cost of one `HintBudget`: at most half a second of CPU."""
 MAX_NAME_CHARACTERS = 60
 """Names over this length are neither compared nor suggested."""
 _MIN_RATIO = 0.6
 
 
-class NameHints:
-    """Suggestions for unknown names, with a budget, because comparing many unknown names takes quadratic time.
+class HintBudget:
+    """Budget of the hints of one check, because comparing many unknown names takes quadratic time.
 
     Args:
         remaining_cost: cost of all comparisons that may still be made, in characters (see `find_nearest_names`). One
@@ -34,26 +34,27 @@ class NameHints:
         self.remaining_cost -= cost
         return self.remaining_cost >= 0
 
-    def suggest(
-        self, name: str | None, known_names: Collection[str], *, excluded_name: str | None = None
-    ) -> str | None:
-        """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
-        spent.
-        """
-        if name is None or len(known_names) > self.remaining_cost:
-            return None
-        return suggestion(name, [known_name for known_name in known_names if known_name != excluded_name], hints=self)
+
+def suggestion_within_budget(
+    name: str | None, known_names: Collection[str], *, budget: HintBudget, excluded_name: str | None = None
+) -> str | None:
+    """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
+    spent.
+    """
+    if name is None or len(known_names) > budget.remaining_cost:
+        return None
+    return suggestion(name, [known_name for known_name in known_names if known_name != excluded_name], budget=budget)
 
 
-def suggestion(name: str, known_names: Collection[str], *, hints: NameHints | None = None) -> str | None:
+def suggestion(name: str, known_names: Collection[str], *, budget: HintBudget | None = None) -> str | None:
     """Return `did you mean 'x'?` for the nearest known name; `None` if no name is near.
 
     A name that is a prefix of a known name, such as `calc`, is near too.
 
     Args:
-        hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
+        budget: budget of the comparisons; by default, a new budget of `MAX_HINT_COST`.
     """
-    nearest_names = find_nearest_names(name, known_names, limit=1, hints=hints)
+    nearest_names = find_nearest_names(name, known_names, limit=1, budget=budget)
     return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
 
 
@@ -64,20 +65,20 @@ def not_one_of_message(name: str, known_names: Collection[str]) -> str:
 
 
 def find_nearest_names(
-    name: str, known_names: Collection[str], *, limit: int, hints: NameHints | None = None
+    name: str, known_names: Collection[str], *, limit: int, budget: HintBudget | None = None
 ) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
     Complexity: each known name costs 1, plus `len(a) + len(b)` if the lengths are similar, plus `len(a) * len(b)` if
         the letters are similar, too.
     """
-    hints = hints or NameHints(HINT_BUDGET)
-    if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known_names)):
+    budget = budget or HintBudget(MAX_HINT_COST)
+    if len(name) > MAX_NAME_CHARACTERS or not budget.spend(len(known_names)):
         return []
     candidates = [known_name for known_name in known_names if len(known_name) <= MAX_NAME_CHARACTERS]
     folded_name = name.casefold()
     names = sorted(candidate for candidate in candidates if candidate.casefold() == folded_name)
-    similar_names = _similar_names(name, candidates, hints)
+    similar_names = _similar_names(name, candidates, budget)
     if similar_names is None:
         return []
     names += [known_name for _, known_name in heapq.nlargest(limit, similar_names)]
@@ -87,7 +88,7 @@ def find_nearest_names(
     return list(dict.fromkeys(names))[:limit]
 
 
-def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
+def _similar_names(name: str, candidates: Iterable[str], budget: HintBudget) -> list[tuple[float, str]] | None:
     """Return (ratio, name) of similar names, like `difflib.get_close_matches`; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar_names = []
@@ -96,11 +97,11 @@ def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> li
         if 2 * min(len(candidate), len(name)) < _MIN_RATIO * total_characters:
             continue
         matcher.set_seq1(candidate)
-        if not hints.spend(total_characters):
+        if not budget.spend(total_characters):
             return None
         if matcher.quick_ratio() < _MIN_RATIO:
             continue
-        if not hints.spend(len(candidate) * len(name)):
+        if not budget.spend(len(candidate) * len(name)):
             return None
         if (ratio := matcher.ratio()) >= _MIN_RATIO:
             similar_names.append((ratio, candidate))
@@ -117,7 +118,7 @@ def cut_name(name: str) -> str:
 
 
 def format_names(
-    names: Collection[str], *, nearest_to: str = "", limit: int = 8, hints: NameHints | None = None
+    names: Collection[str], *, nearest_to: str = "", limit: int = 8, budget: HintBudget | None = None
 ) -> str:
     """Return the distinct names on one line.
 
@@ -126,10 +127,10 @@ def format_names(
 
     Args:
         nearest_to: an unknown name.
-        hints: as for `suggestion`.
+        budget: as for `suggestion`.
     """
     distinct_names = list(dict.fromkeys(names))
     nearest_names: list[str] = []
     if nearest_to and len(distinct_names) > limit:
-        nearest_names = find_nearest_names(nearest_to, distinct_names, limit=limit, hints=hints)
+        nearest_names = find_nearest_names(nearest_to, distinct_names, limit=limit, budget=budget)
     return join_first(list(dict.fromkeys([*nearest_names, *distinct_names])), limit)

@@ -20,7 +20,14 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
+from dagwright.core.name_hints import (
+    MAX_HINT_COST,
+    HintBudget,
+    cut_name,
+    format_names,
+    suggestion,
+    suggestion_within_budget,
+)
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import problems_of_inputs, problems_of_missing_inputs
 from dagwright.core.validation.pre_run_checks import (
@@ -103,13 +110,13 @@ def _check_document(
         PlanInvalid: with the problems of single values, and the definite problems of the whole plan.
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
-    hints = NameHints(HINT_BUDGET)
-    plan_problems = islice(pre_run_problems(checked, hints), _MAX_PRE_RUN_PROBLEMS) if checked is not None else ()
+    hint_budget = HintBudget(MAX_HINT_COST)
+    plan_problems = islice(pre_run_problems(checked, hint_budget), _MAX_PRE_RUN_PROBLEMS) if checked is not None else ()
     pointers = {problem.pointer for problem in problems}
     all_problems = [*problems, *(problem for problem in plan_problems if problem.pointer not in pointers)]
     if checked is None or all_problems:
         raise PlanInvalid(all_problems)
-    possible_notes = chain(misspelt_input_notes(checked, hints), misspelt_keyword_notes(checked, hints))
+    possible_notes = chain(misspelt_input_notes(checked, hint_budget), misspelt_keyword_notes(checked, hint_budget))
     if notes := [*islice(possible_notes, _MAX_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked
@@ -229,13 +236,13 @@ def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -
         names: names that are not inputs of the plan.
         known_names: names of the inputs, for hints.
     """
-    hints = NameHints(HINT_BUDGET)
+    hint_budget = HintBudget(MAX_HINT_COST)
     return [
         Problem(
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=hints.suggest(name, known_names)
+            hint=suggestion_within_budget(name, known_names, budget=hint_budget)
             or (f"it has {format_names(known_names)}" if known_names else "it has none"),
         )
         for name in map(cut_name, names[: MAX_PROBLEMS + 1])
@@ -294,7 +301,7 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     """
     missing_problems = problems_of_missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:
-        hint_by_name = misspelt_inputs(checked, NameHints(HINT_BUDGET))
+        hint_by_name = misspelt_inputs(checked, HintBudget(MAX_HINT_COST))
         problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in hint_by_name.items()}
         missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
     return [*missing_problems, *problems_of_inputs(checked.inputs, values)]

@@ -25,7 +25,13 @@ from dagwright.core.model.json_schemas import ENTITY_KEYWORD, validator_of
 from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, format_types, type_of
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, format_names
+from dagwright.core.name_hints import (
+    MAX_HINT_COST,
+    HintBudget,
+    find_nearest_names,
+    format_names,
+    suggestion_within_budget,
+)
 
 OTHER_ENTITY_KEYWORD: Final = "x-dagwright-other-than"
 KIND_CONDITION_KEYWORD: Final = "x-dagwright-entity-only"
@@ -279,7 +285,7 @@ class SchemaOfTool:
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._parameter_names = frozenset(self._properties)
-        self._hints = NameHints(HINT_BUDGET)
+        self._hint_budget = HintBudget(MAX_HINT_COST)
 
     def problems_of(
         self, arguments: Mapping[str, Any], bindings: Sequence[Binding], *, has_dashes: bool = False
@@ -329,7 +335,7 @@ class SchemaOfTool:
         return frozenset(
             near_name
             for name in unknown_names
-            for near_name in find_nearest_names(name, sorted(missing_names), limit=1, hints=self._hints)
+            for near_name in find_nearest_names(name, sorted(missing_names), limit=1, budget=self._hint_budget)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
@@ -354,7 +360,11 @@ class SchemaOfTool:
         if unexpected_names and not path:
             known_names = [spell(parameter) for parameter in self._properties]
             for name in unexpected_names:
-                yield (name,), f"unknown argument {name!r}", self._hints.suggest(name, known_names)
+                yield (
+                    (name,),
+                    f"unknown argument {name!r}",
+                    suggestion_within_budget(name, known_names, budget=self._hint_budget),
+                )
             return
         if self._names_of_types is not JSON_NAMES:
             yield path, *self._message_for_programmers(error, path)
@@ -365,7 +375,7 @@ class SchemaOfTool:
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
-            yield path, *_option_problem(error.instance, options, self._hints)
+            yield path, *_option_problem(error.instance, options, self._hint_budget)
             return
         yield (
             path,
@@ -386,7 +396,7 @@ class SchemaOfTool:
             return f"missing argument {missing_name!r}{owner}, of type {expected_type}", None
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
-            message, hint = _option_problem(value, options, self._hints)
+            message, hint = _option_problem(value, options, self._hint_budget)
             return f"{label}: {message}", hint
         accepted_types, actual_type = ValueSchema(self._schema).at(path).types, type_of(value)
         if actual_type not in accepted_types:
@@ -424,12 +434,12 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
     return f"{message[:_VALUE_CHARACTERS]}…{reason}"
 
 
-def _option_problem(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
+def _option_problem(value: Any, options: Sequence[Any], hint_budget: HintBudget) -> tuple[str, str | None]:
     """Return the message and the hint for a value that is not in an enumeration."""
     texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
     name = value if isinstance(value, str) else ""
-    message = f"{json.dumps(value)[:60]} is not one of {format_names(texts, nearest_to=name, hints=hints)}"
-    return message, hints.suggest(name, texts)
+    message = f"{json.dumps(value)[:60]} is not one of {format_names(texts, nearest_to=name, budget=hint_budget)}"
+    return message, suggestion_within_budget(name, texts, budget=hint_budget)
 
 
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:

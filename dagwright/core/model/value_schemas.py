@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dagwright.core.name_hints import NameHints, format_names, suggestion
+from dagwright.core.name_hints import HintBudget, format_names, suggestion
 
 JsonTypes = frozenset[str]
 ALL_TYPES: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -158,15 +158,15 @@ class ValueSchema:
         return schema if isinstance(schema, ValueSchema) else ValueSchema(schema, self.root)
 
     def problem_of(
-        self, step: str | int, *, names: TypeNames, hints: NameHints | None = None
+        self, step: str | int, *, names: TypeNames, hint_budget: HintBudget | None = None
     ) -> tuple[str, str | None] | None:
         """Return why the value cannot have the part `step`, with a hint; `None` if the value may have the part."""
         if self.part(step) is not None:
             return None
         types, property_names = self.types, self.properties
         if isinstance(step, str) and "object" in types:
-            hint = suggestion(step, property_names, hints=hints)
-            return f"it has {format_names(property_names, nearest_to=step, hints=hints) or 'no parts'}", hint
+            hint = suggestion(step, property_names, budget=hint_budget)
+            return f"it has {format_names(property_names, nearest_to=step, budget=hint_budget) or 'no parts'}", hint
         if isinstance(step, int) and "array" in types:
             return "it has fewer items", None
         hint = "write [0] for the first item" if "array" in types else None
@@ -181,7 +181,7 @@ INTEGER = ValueSchema({"type": "integer"})
 
 
 def never_equal_problem(
-    operand_text: str, value: Any, constants: Sequence[Any], *, hints: NameHints | None = None
+    operand_text: str, value: Any, constants: Sequence[Any], *, hint_budget: HintBudget | None = None
 ) -> tuple[str, str | None]:
     """Return the message and the hint for a comparison that is always false.
 
@@ -190,8 +190,8 @@ def never_equal_problem(
         value: value with which the operand is compared.
     """
     names = [constant if isinstance(constant, str) else json.dumps(constant) for constant in constants]
-    hint = suggestion(value, names, hints=hints) if isinstance(value, str) else None
-    known_names = format_names(names, nearest_to=value if hint else "", limit=10, hints=hints)
+    hint = suggestion(value, names, budget=hint_budget) if isinstance(value, str) else None
+    known_names = format_names(names, nearest_to=value if hint else "", limit=10, budget=hint_budget)
     return f"{operand_text} is never {value!r:.80}: it is one of {known_names}", hint
 
 

@@ -26,7 +26,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Human, Node, PlanDocument, question_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
-from dagwright.core.name_hints import NameHints
+from dagwright.core.name_hints import HintBudget
 from dagwright.core.validation.condition_checks import check_condition
 
 
@@ -230,7 +230,7 @@ class CheckReport:
         root: the whole document, to which reported pointers refer.
         base: path of the plan in the document.
         problems: problems found so far, including those of all sub-plans.
-        hints: name hints, with the budget of the check.
+        hint_budget: budget for the hints of the check.
         type_names: names of types in messages.
     """
 
@@ -240,19 +240,21 @@ class CheckReport:
         *,
         base: tuple[str | int, ...] = (),
         problems: list[Problem],
-        hints: NameHints,
+        hint_budget: HintBudget,
         type_names: TypeNames = JSON_NAMES,
     ) -> None:
         self.root = root
         self.base = base
         self.problems = problems
-        self.hints = hints
+        self.hint_budget = hint_budget
         self.type_names = type_names
 
     def child(self, *path: str | int) -> "CheckReport":
         """Return the report of a sub-plan."""
         base = (*self.base, *path)
-        return CheckReport(self.root, base=base, problems=self.problems, hints=self.hints, type_names=self.type_names)
+        return CheckReport(
+            self.root, base=base, problems=self.problems, hint_budget=self.hint_budget, type_names=self.type_names
+        )
 
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None

@@ -10,7 +10,7 @@ from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import Read, parse_checked_condition
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.model.value_schemas import JSON_NAMES
-from dagwright.core.name_hints import NameHints, format_names
+from dagwright.core.name_hints import HintBudget, format_names, suggestion_within_budget
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks
@@ -84,19 +84,19 @@ _KEYWORDS = (
 """Keywords of JSON Schema 2020-12, older keywords that validators still support, and keywords of Dagwright."""
 
 
-def pre_run_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def pre_run_problems(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Iterator[Problem]:
     """Yield the problems of a plan and its sub-plans. Invalid conditions are skipped, because validation reports them.
 
     Args:
-        hints: suggests similar names, within a budget for comparing names.
+        hint_budget: budget for comparing names.
 
     Complexity: linear in the references of the plan.
     """
     yield from _heartbeat_problems(checked_plan)
-    yield from _input_problems(checked_plan, hints)
-    yield from _value_problems(checked_plan, hints)
+    yield from _input_problems(checked_plan, hint_budget)
+    yield from _value_problems(checked_plan, hint_budget)
     for sub_plan in checked_plan.sub_plans.values():
-        yield from pre_run_problems(sub_plan, hints)
+        yield from pre_run_problems(sub_plan, hint_budget)
 
 
 # Heartbeats.
@@ -113,8 +113,8 @@ def _heartbeat_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
 # Values.
 
 
-def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
-    checks = ValueChecks(PlanValues.of_plan(checked_plan), hints, JSON_NAMES)
+def _value_problems(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Iterator[Problem]:
+    checks = ValueChecks(PlanValues.of_plan(checked_plan), hint_budget, JSON_NAMES)
     for index, (node, references) in enumerate(zip(checked_plan.nodes, checked_plan.references, strict=True)):
         tool = checked_plan.tools.get(node.tool or "")
         for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked_plan.sub_plans.get(index)):
@@ -129,7 +129,7 @@ def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pro
 # Inputs of conditions.
 
 
-def _input_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def _input_problems(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Iterator[Problem]:
     """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
     A plan without declared inputs accepts all inputs that its conditions read. An input that a condition tests with
@@ -148,8 +148,11 @@ def _input_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pro
         )
         for name in read_names:
             if name not in known_inputs:
-                hint = hints.suggest(name, known_inputs) or f"declare it under 'inputs', or write has(inputs.{name})"
-                declared_names = format_names(declared_inputs, nearest_to=name, hints=hints)
+                hint = (
+                    suggestion_within_budget(name, known_inputs, budget=hint_budget)
+                    or f"declare it under 'inputs', or write has(inputs.{name})"
+                )
+                declared_names = format_names(declared_inputs, nearest_to=name, budget=hint_budget)
                 message = f"when: there is no input {name!r}; the plan declares {declared_names}"
                 yield Problem("invalid_field", message, _source_pointer(checked_plan, index, "when"), node.id, hint)
 
@@ -168,47 +171,47 @@ def _input_reads(condition: str, ids: Collection[str]) -> list[Read]:
     return [read for read in analysis.reads if read.source == "inputs"]
 
 
-def misspelt_input_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+def misspelt_input_notes(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Iterator[Note]:
     """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
-        hints: suggests similar names, within a budget for comparing names.
+        hint_budget: budget for comparing names.
     """
-    for name, suggestion in misspelt_inputs(checked_plan, hints).items():
+    for name, suggestion in misspelt_inputs(checked_plan, hint_budget).items():
         node, path = _first_use(checked_plan, name)
         message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {suggestion}"
         yield Note("undeclared_input", message, node, path)
     for sub_plan in checked_plan.sub_plans.values():
-        yield from misspelt_input_notes(sub_plan, hints)
+        yield from misspelt_input_notes(sub_plan, hint_budget)
 
 
-def misspelt_inputs(checked_plan: CheckedPlan, hints: NameHints) -> dict[str, str]:
+def misspelt_inputs(checked_plan: CheckedPlan, hint_budget: HintBudget) -> dict[str, str]:
     """Return the undeclared inputs with a name similar to a declared input: name -> suggestion."""
     declared_inputs = _declared_inputs(checked_plan)
     undeclared_names = [name for name in checked_plan.inputs if name not in declared_inputs] if declared_inputs else []
     return {
         name: suggestion
         for name in undeclared_names
-        if (suggestion := hints.suggest(name, declared_inputs)) is not None
+        if (suggestion := suggestion_within_budget(name, declared_inputs, budget=hint_budget)) is not None
     }
 
 
-def misspelt_keyword_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+def misspelt_keyword_notes(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Iterator[Note]:
     """Yield a note for each unknown key in the schema of an input that resembles a keyword of JSON Schema.
 
     Args:
-        hints: suggests similar names, within a budget for comparing names.
+        hint_budget: budget for comparing names.
     """
     for name, schema in checked_plan.inputs.items():
         for key in schema:
-            suggestion = hints.suggest(key, _KEYWORDS) if key not in _KEYWORDS else None
+            suggestion = suggestion_within_budget(key, _KEYWORDS, budget=hint_budget) if key not in _KEYWORDS else None
             if suggestion is not None:
                 message = (
                     f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {suggestion}"
                 )
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
     for sub_plan in checked_plan.sub_plans.values():
-        yield from misspelt_keyword_notes(sub_plan, hints)
+        yield from misspelt_keyword_notes(sub_plan, hint_budget)
 
 
 def _first_use(checked_plan: CheckedPlan, name: str) -> tuple[str | None, str]:

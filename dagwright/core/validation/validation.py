@@ -26,7 +26,7 @@ from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names
+from dagwright.core.name_hints import MAX_HINT_COST, HintBudget, find_nearest_names, suggestion_within_budget
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
@@ -45,7 +45,7 @@ def check_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
-    hint_budget: int = HINT_BUDGET,
+    max_hint_cost: int = MAX_HINT_COST,
 ) -> CheckedPlan:
     """Check a document and return its plan.
 
@@ -53,13 +53,13 @@ def check_document(
         document: document as parsed by its dialect.
         tools: name -> declaration of every known tool.
         allow_unknown_tools: accept unknown tools and agents.
-        hint_budget: budget of all hints (see `NameHints`).
+        max_hint_cost: maximum cost of all hints (see `HintBudget`).
 
     Raises:
         PlanInvalid: the plan has problems. Problems of the dialect are first; the others are in document order.
     """
     checked_plan, problems = inspect_document(
-        document, tools=tools, allow_unknown_tools=allow_unknown_tools, hint_budget=hint_budget
+        document, tools=tools, allow_unknown_tools=allow_unknown_tools, max_hint_cost=max_hint_cost
     )
     if checked_plan is None or problems:
         raise PlanInvalid(problems)
@@ -71,7 +71,7 @@ def inspect_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
-    hint_budget: int = HINT_BUDGET,
+    max_hint_cost: int = MAX_HINT_COST,
 ) -> tuple[CheckedPlan | None, list[Problem]]:
     """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
 
@@ -82,7 +82,7 @@ def inspect_document(
         PlanInvalid: the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
-    report = CheckReport(document, problems=problems, hints=NameHints(hint_budget))
+    report = CheckReport(document, problems=problems, hint_budget=HintBudget(max_hint_cost))
     # A copy, because inline agents are added during the check.
     checked_plan = _Checker(document, report, tools=dict(tools), allow_unknown_tools=allow_unknown_tools).check()
     if checked_plan is not None and (count := len(checked_plan.lookups)) > MAX_LOOKUPS:
@@ -126,7 +126,7 @@ def inspect_node(
         PlanInvalid: a field of the node is invalid, or the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
-    report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), type_names=type_names)
+    report = CheckReport(document, problems=problems, hint_budget=HintBudget(MAX_HINT_COST), type_names=type_names)
     parsed_nodes = parse_nodes(document.plan["nodes"])
     if parsed_nodes.problems:
         raise PlanInvalid(parsed_nodes.problems)
@@ -156,7 +156,7 @@ class _Checker:
         self.path = path
         self.document = document
         self.report = report
-        self.hints = report.hints
+        self.hint_budget = report.hint_budget
         self.raw = document.plan
         self.tools = tools
         self.allow_unknown_tools = allow_unknown_tools
@@ -277,7 +277,9 @@ class _Checker:
     ) -> NodeReferences:
         references = read_references(node, numbers, dialect_references=lookup_kinds.parts_of(index, node))
         for problem in references.problems:
-            hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded_name=node.id)
+            hint = problem.hint or suggestion_within_budget(
+                problem.unknown_node, numbers, excluded_name=node.id, budget=self.hint_budget
+            )
             self.report.report_problem(
                 problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
             )
@@ -307,7 +309,7 @@ class _Checker:
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
         for name in unknown_names:
-            hint = self.hints.suggest(name, sub_plan.inputs)
+            hint = suggestion_within_budget(name, sub_plan.inputs, budget=self.hint_budget)
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
@@ -334,7 +336,7 @@ class _Checker:
         misspelt_names = {
             near_name
             for name in unknown_names
-            for near_name in find_nearest_names(name, sub_plan.inputs, limit=1, hints=self.hints)
+            for near_name in find_nearest_names(name, sub_plan.inputs, limit=1, budget=self.hint_budget)
         }
         for name, schema in sub_plan.inputs.items():
             if name not in node.arguments and "default" not in schema and name not in misspelt_names:
@@ -356,7 +358,9 @@ class _Checker:
                 template = parse_template(text, numbers)
             except BadReferences as error:
                 for invalid_reference in error.invalid_references:
-                    hint = invalid_reference.hint or self.hints.suggest(invalid_reference.unknown_node, numbers)
+                    hint = invalid_reference.hint or suggestion_within_budget(
+                        invalid_reference.unknown_node, numbers, budget=self.hint_budget
+                    )
                     message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue

@@ -19,7 +19,7 @@ from dagwright.core.model.value_schemas import (
     format_types,
     never_equal_problem,
 )
-from dagwright.core.name_hints import NameHints
+from dagwright.core.name_hints import HintBudget
 from dagwright.core.validation.checked_plan import CheckedPlan, NodeReferences
 from dagwright.core.validation.plan_values import PlanValues
 
@@ -54,12 +54,12 @@ class ValueChecks:
     Args:
         values: schemas of the values that nodes read.
         type_names: names of types in messages.
-        hints: name hints, with the budget of the check.
+        hint_budget: budget for the hints of the check.
         is_strict: whether a tool accepts only the types of its parameters, not the types that pydantic can convert.
     """
 
     values: PlanValues
-    hints: NameHints
+    hint_budget: HintBudget
     type_names: TypeNames
     is_strict: bool = False
 
@@ -111,7 +111,7 @@ class ValueChecks:
                 return
             part = schema.part(step)
             if part is None:
-                problem = schema.problem_of(step, names=self.type_names, hints=self.hints)
+                problem = schema.problem_of(step, names=self.type_names, hint_budget=self.hint_budget)
                 assert problem is not None
                 message = f"{root_text}{format_path(tuple(path[:index]))} has no part {step!r:.80}: {problem[0]}"
                 yield ValueProblem("invalid_reference", message, at, problem[1])
@@ -146,7 +146,7 @@ class ValueChecks:
         operand_text = f"when: {read.node or read.source}{format_path(read.steps)}"
         for text in read.compared_texts:
             if text not in constants:
-                message, hint = never_equal_problem(operand_text, text, constants, hints=self.hints)
+                message, hint = never_equal_problem(operand_text, text, constants, hint_budget=self.hint_budget)
                 yield ValueProblem("invalid_field", message, ("when",), hint)
 
     # Types.

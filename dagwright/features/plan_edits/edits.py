@@ -26,7 +26,7 @@ from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
-from dagwright.core.name_hints import HINT_BUDGET
+from dagwright.core.name_hints import MAX_HINT_COST
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.text import join_first
 from dagwright.core.validation.validation import check_document
@@ -53,14 +53,14 @@ def extension_of(
     state: "RunState",
     *,
     tools: Mapping[str, ToolDeclaration],
-    hint_budget: int = HINT_BUDGET,
+    max_hint_cost: int = MAX_HINT_COST,
 ) -> Extension:
     """Check nodes and return the extension that adds them to a running plan.
 
     Args:
         nodes: nodes as JSON, as in a plan.
         tools: tools that the nodes may use in addition to those of the plan; the tools of the plan take precedence.
-        hint_budget: budget of all hints (see `NameHints`).
+        max_hint_cost: maximum cost of all hints (see `HintBudget`).
 
     Raises:
         PlanInvalid: the nodes are invalid; pointers refer to `{"nodes": […]}`.
@@ -77,7 +77,7 @@ def extension_of(
                 pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
             ),
             tools={**known_tools, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
-            hint_budget=hint_budget,
+            max_hint_cost=max_hint_cost,
         )
     except PlanInvalid as error:
         stub_ids = {stub["id"] for stub in stubs}
@@ -238,7 +238,7 @@ def format_problems(error: PlanInvalid) -> str:
 
 
 _MAX_TOOLS_LISTED = 20
-_HINT_BUDGET = 20_000
+_MAX_HINT_COST = 20_000
 """Budget of all hints of one check, about 5 ms. The command line shows all hints before it sends nodes."""
 
 # Costs in units of the compute budget, each measured with the most expensive input of its kind.
@@ -249,7 +249,7 @@ _COST_OF_CONDITION = 15
 """Cost of each character of a `when`."""
 _COST_OF_BRACES = 12
 """Cost of each `{{`, the start of a reference."""
-_COST_OF_HINTS = _HINT_BUDGET // 2
+_COST_OF_HINTS = _MAX_HINT_COST // 2
 """Charged only after a check has found problems, because hints cost more than most checks."""
 _COST_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
@@ -278,7 +278,7 @@ def checked_extension(
             return "checking these nodes would take too long: send fewer or smaller nodes at once"
         budget.spend(cost)
     try:
-        extension = extension_of(nodes, state, tools=tools, hint_budget=_HINT_BUDGET)
+        extension = extension_of(nodes, state, tools=tools, max_hint_cost=_MAX_HINT_COST)
     except PlanInvalid as error:
         budget.remaining = max(0, budget.remaining - _COST_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in error.problems]))

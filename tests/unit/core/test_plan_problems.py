@@ -14,7 +14,13 @@ from dagwright.client.forks import unknown_rerun_message
 from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, suggestion
+from dagwright.core.name_hints import (
+    MAX_HINT_COST,
+    HintBudget,
+    find_nearest_names,
+    suggestion,
+    suggestion_within_budget,
+)
 from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.plans.posted_plans import PostedPlan, check_response
 from dagwright.plans.preparation import check_plan, unused_input_problems
@@ -253,16 +259,20 @@ def test_very_long_name_quickly_gets_no_suggestion() -> None:
 
 
 def test_hints_are_the_nearest_names_within_a_budget() -> None:
-    hints = NameHints(100)
-    assert [hints.suggest("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
+    budget = HintBudget(100)
+    assert [suggestion_within_budget("bok", ["book"], budget=budget) for _ in range(6)] == [
+        "did you mean 'book'?"
+    ] * 5 + [None]
     assert find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3) == [
         "search",
         "perch",
         "searches",
     ]
-    hints = NameHints(HINT_BUDGET)
+    budget = HintBudget(MAX_HINT_COST)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
-    assert {hints.suggest(f"{name}s", names) for name in names * 20} == {f"did you mean {name!r}?" for name in names}
+    assert {suggestion_within_budget(f"{name}s", names, budget=budget) for name in names * 20} == {
+        f"did you mean {name!r}?" for name in names
+    }
 
 
 def test_unused_inputs_are_reported_up_to_the_limit_of_problems() -> None:
