@@ -70,7 +70,7 @@ def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
 
 
 def _specific_meaning(text: str, line: int, column: int, message: str) -> str | None:
-    """Return the specific meaning of a library error at its position; `None` for its usual meaning."""
+    """Return a more specific meaning of a library error than `_MEANINGS` has, or `None`."""
     lines = text.splitlines()[: line + 1]
     if len(lines) <= line:
         return None
@@ -93,8 +93,8 @@ def _line_and_column(text: str, position: int | None) -> tuple[int, int]:
 _MEANINGS = {
     "did not find expected ',' or ']'": "a ',' or the ']' of a list is missing",
     "did not find expected ',' or '}'": "a ',' or the '}' of an object is missing",
-    "did not find expected '-' indicator": "this belongs to no item of the list before it; check the indentation",
-    "did not find expected key": "this belongs to no key of the object before it; check the indentation and quotes",
+    "did not find expected '-' indicator": "this is not an item of the list above; check the indentation",
+    "did not find expected key": "this is not a key of the object above; check the indentation and quotes",
     "mapping values are not allowed in this context": "':' is not allowed here; put the text in quotes",
     "found unexpected end of stream": "a text in quotes has no end",
     "found character that cannot start any token": "a tab or other invalid first character; put the text in quotes",

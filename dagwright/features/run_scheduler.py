@@ -75,7 +75,7 @@ def create_scheduler(
         extension=PlanExtension(scheduler, check_nodes),
         output=OutputCheck(scheduler),
         compensation=Compensation(scheduler, lift_deadline=deadline.lift),
-        budget=BudgetAdmission(scheduler, feedback.run),
+        budget=BudgetAdmission(scheduler, feedback.run_requests),
         reuse=ForkReuse(scheduler),
         feedback=feedback,
         lookups=LookupNodes(scheduler),

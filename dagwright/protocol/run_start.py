@@ -98,7 +98,7 @@ def scheduler_for_run(
     scheduler.features.deadline.deadline = initial_deadline(plan, run_input, started_at=started_at)
     scheduler.features.feedback.requests.approved_tools.update(run_input.approved_tools)
     if run_input.approved_by is not None:
-        scheduler.features.feedback.run.approve_plan(run_input.approved_by)
+        scheduler.features.feedback.run_requests.approve_plan(run_input.approved_by)
     return scheduler
 
 
@@ -140,9 +140,9 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
 def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> None:
     """Start a run, or first request its approval and its missing inputs."""
     if run_input.needs_approval or _needs_approval(scheduler, run_input):
-        scheduler.features.feedback.run.ask_for_approval(at)
+        scheduler.features.feedback.run_requests.ask_for_approval(at)
     elif run_input.parent is None:
-        scheduler.features.feedback.run.start_or_request_inputs(at)
+        scheduler.features.feedback.run_requests.start_or_request_inputs(at)
     else:
         # The parent run has provided the inputs.
         scheduler.start(at)

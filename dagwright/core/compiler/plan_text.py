@@ -87,13 +87,13 @@ def _lines(
     plan: CompiledPlan, *, indent: str, max_characters: int, ended_ids: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Return as many lines of nodes as fit into `max_characters`, and the ids of the completely described nodes."""
-    written_nodes = [node for node in plan.nodes[: plan.visible_count] if node.id not in ended_ids]
-    shown_nodes = list(written_nodes)
-    if len(written_nodes) > _MAX_NODES_SHOWN:
-        shown_nodes = [node for node in written_nodes if changes_something(plan, node) or _has_written_sub_plan(node)]
+    visible_nodes = [node for node in plan.nodes[: plan.visible_count] if node.id not in ended_ids]
+    shown_nodes = list(visible_nodes)
+    if len(visible_nodes) > _MAX_NODES_SHOWN:
+        shown_nodes = [node for node in visible_nodes if changes_something(plan, node) or _has_written_sub_plan(node)]
     lines: list[str] = []
     complete_ids: list[str] = []
-    omitted_nodes = {node.id: node for node in written_nodes}
+    omitted_nodes = {node.id: node for node in visible_nodes}
     for node in shown_nodes[:_MAX_NODES_SHOWN]:
         line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_text(plan, node)}"
         max_characters -= len(line) + 1

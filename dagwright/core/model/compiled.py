@@ -198,7 +198,7 @@ class CompiledPlan:
         return self._count_before(HIDDEN_KINDS)
 
     @property
-    def step_count(self) -> int:
+    def count_without_regions(self) -> int:
         """Number of nodes without the regions: the visible nodes and the lookups."""
         return self._count_before(("region",))
 

@@ -2,7 +2,7 @@
 
 When a plan is compiled, each distinct lookup becomes a find node, which calls the tool `find` of the resolver. The tool
 may ask a person. A bind node depends on all find nodes and calls the tool `bind`. The written nodes wait for the bind
-node. Find nodes and the bind node follow the written nodes and are never shown. For the run, they are ordinary nodes,
+node. Find nodes and the bind node follow the visible nodes and are never shown. For the run, they are ordinary nodes,
 so their human requests, results, retries, continue-as-new, forks and histories need no special code.
 
 When nodes are added to a plan, the nodes of their lookups are added too. Equal lookups have equal ids, so a lookup that
@@ -377,7 +377,7 @@ def resolved_lookups_of_node(
         if record.status is NodeStatus.COMPLETED and "entity" in entry
     }
     lookup_nodes = (
-        {lookup_node.id: lookup_node for lookup_node in plan.nodes[plan.visible_count : plan.step_count]}
+        {lookup_node.id: lookup_node for lookup_node in plan.nodes[plan.visible_count : plan.count_without_regions]}
         if entries
         else {}
     )
@@ -401,7 +401,7 @@ def _bind_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
-    for number in range(plan.visible_count, plan.step_count):
+    for number in range(plan.visible_count, plan.count_without_regions):
         node, record = plan.nodes[number], records[number]
         if is_bind_node(node) and record.result is not None:
             for find_node, entry in zip(_find_nodes_bound_by(node, plan), _entries(record.result), strict=False):

@@ -1,4 +1,4 @@
-"""Extensions of the plan of a run: new nodes between the written nodes and the hidden nodes (lookups and regions).
+"""Extensions of the plan of a run: new nodes between the visible nodes and the hidden nodes (lookups and regions).
 
 The definition of an existing node is never edited. A new node may replace an existing node, which it names in
 `supersedes`; the dependents of the replaced node become dependents of the new node. A run stores its extensions and
@@ -33,8 +33,8 @@ class Extension:
     """Nodes that are added to a plan.
 
     Args:
-        base: number of written nodes of the plan that is extended.
-        nodes: new nodes: first the written nodes, then their lookups; the first node has the number `base`.
+        base: number of visible nodes of the plan that is extended.
+        nodes: new nodes: first the visible nodes, then their lookups; the first node has the number `base`.
             Dependencies are numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
         tools: declarations of the tools of the new nodes.
         projections: id of an existing node -> projections of its result that the new nodes read.

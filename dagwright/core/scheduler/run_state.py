@@ -334,12 +334,12 @@ class RunState:
         return [number for number in node.dependencies if nodes[number].kind not in HIDDEN_KINDS]
 
     def visible_nodes(self) -> Iterator[tuple[CompiledNode, Record]]:
-        """Yield every written node with its record, in plan order."""
+        """Yield every visible node with its record, in plan order."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.visible_count)
 
-    def steps(self) -> Iterator[tuple[CompiledNode, Record]]:
-        """Yield every written node and every lookup with its record."""
-        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.step_count)
+    def nodes_without_regions(self) -> Iterator[tuple[CompiledNode, Record]]:
+        """Yield every visible node and every lookup with its record."""
+        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.count_without_regions)
 
     def map_concurrency(self, number: int) -> map_items.MapConcurrency:
         """Return how many batches of a large map run at once, and how many items of each batch."""
@@ -538,16 +538,16 @@ def _region_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[t
 
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
-    """Yield every written node with its record, and whether it is a sink (no node depends on it)."""
-    written_nodes = plan.nodes[: plan.visible_count]
+    """Yield every visible node with its record, and whether it is a sink (no node depends on it)."""
+    visible_nodes = plan.nodes[: plan.visible_count]
     # The nodes of an offloaded region are not in the plan; the region has their dependencies.
     dependencies = set(chain.from_iterable(node.dependencies for node in plan.nodes))
-    for number, (node, record) in enumerate(zip(written_nodes, records, strict=False)):
+    for number, (node, record) in enumerate(zip(visible_nodes, records, strict=False)):
         yield node, record, number not in dependencies
 
 
 def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:
-    """Return status -> number of written nodes, including those of offloaded regions."""
+    """Return status -> number of visible nodes, including those of offloaded regions."""
     counts = Counter(record.status for record in records[: plan.visible_count])
     for number in range(plan.visible_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None:

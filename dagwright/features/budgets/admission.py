@@ -179,7 +179,7 @@ class BudgetAdmission(SchedulerComponent):
         """Handle a message of the parent run: grants for calls, or the order to finish early."""
         budget = self.budget
         if budget is None or not budget.is_child or self._state.is_stopped:
-            # A root run has its own budget.
+            # Only a running child run gets its budget from a parent run.
             return
         if finish_reason is not None:
             self._finish(budget, finish_reason, at)

@@ -81,8 +81,8 @@ class Reservation:
 
 
 CallName = tuple[str, str]
-"""Name of a call: the call id of the child run that requests budget (empty for the run itself), and the key of the
-call in that run.
+"""Name of a call: call id of the child run that makes the call (empty for the run itself), and key of the call within
+that child run.
 """
 
 
@@ -110,7 +110,7 @@ class BudgetReport:
     Args:
         requests: waiting call -> estimated tokens.
         settled: ended call -> its usage; `None` if it is unknown.
-        is_idle: whether the child run is idle (nothing runs, and it waits for people), if that has changed.
+        is_idle: whether the child run is idle (nothing runs, and it waits for people); `None` if unchanged.
     """
 
     requests: dict[str, int] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Budget:
         self._reported_usage = self._reported_usage.minus(reported_usage)
         self.pending_grants.pop(call, None)
         self.busy_time.set_idle(call, is_idle=False)
-        # The total is empty without a final report, and lacks nested child runs that ended without a report.
+        # Without a final report, the total is empty. It also lacks the usage of nested child runs without a report.
         missing_usage = reported_usage.minus(usage)
         self.unreported_usage.tokens, self.unreported_usage.calls = (
             self.unreported_usage.tokens + missing_usage.tokens,

@@ -38,7 +38,7 @@ class BusyTime:
             self.resumed_at = at
 
     def pause_if_idle(self, at: float, *, is_idle: bool) -> None:
-        """Count until a time at which no more tasks can start, and pause if the run is idle."""
+        """Count until now, and pause if the run is idle. Called when no more tasks can start."""
         self.count_until(at)
         self.is_idle = is_idle
         if is_idle:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN = 3
 """Conservative bytes per token of a message: about four in English, two or three in other languages."""
 DEFAULT_ANSWER_TOKENS = 1_000
-"""Assumed tokens of a response without `max_tokens`, independent of earlier responses."""
+"""Assumed tokens of a response without `max_tokens`."""
 
 
 def estimated_tokens(state: "RunState", task: Task) -> int:

@@ -18,7 +18,7 @@ WAIT_REQUESTED_PHRASE = "was asked to wait until"
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
 _MAX_PACED_S = 1.0
-"""Longest wait of a call in its slot, after it has come back. During a longer wait, the server keeps the call."""
+"""Longest wait of a returned call on the worker. For a longer wait, the server keeps the call."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Hold:
     Args:
         until: no call starts before this time.
         requested_by: service that requested the hold, such as `429 from api.example.org`.
-        next_at: earliest start after the hold that is not booked.
+        next_at: earliest free start after the hold.
         interval_s: seconds between two starts after the hold.
         paced_at: earliest start of the next call that comes back after the hold.
     """

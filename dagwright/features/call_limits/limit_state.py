@@ -111,7 +111,7 @@ class LimitState:
         hold: hold after the service asked to wait.
         day_use: model usage of the current day.
         leases: call -> its lease.
-        queue: calls that wait for a lease, first come first served -> time at which each loses its place.
+        queue: call that waits for a lease -> time at which the call loses its place. First come, first served.
         hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease, and of its tokens.
         booking: last booked start.
     """
@@ -147,7 +147,7 @@ class LimitState:
             call: id of the call, the same for each of its requests.
             has_waited: whether an earlier request of the call was answered with `defer`.
             kind: determines the parts of the limit that apply.
-            lead_s: minimum seconds until the start; each start that the call receives too late makes it longer.
+            lead_s: minimum seconds until the start; each start that the call receives too late makes the lead longer.
         """
         limit = _applicable_parts(limit, kind)
         self._expire(now)

@@ -348,7 +348,7 @@ class _EndedTask:
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _decisions(self, node_ids: Sequence[str]) -> Iterator[str]:
-        """Yield the decision of each approval node, such as `check was rejected by ann`; skip nodes without one."""
+        """Yield the decision of each approval node, such as `check was rejected by ann`, if it has a decision."""
         for node_id in node_ids:
             for _, closing in self._closings(node_id)[-1:]:
                 if closing.answer in ("approved", "rejected"):

@@ -12,7 +12,7 @@ from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normalize_answer, shorten_arguments
 from dagwright.core.model.requests import Closing, Feedback, MessageSource, Purpose, Request, task_id_without_number
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
-from dagwright.features.feedback.approval_gate import rejection
+from dagwright.features.feedback.approval_gate import rejection_error
 from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswerApplier
 from dagwright.features.plan_edits.node_additions import apply_addition
 
@@ -173,7 +173,7 @@ class AnswerHandler:
         self, ref: TaskRef, request: Request, answer: Mapping[str, Any], feedback: Feedback, at: float
     ) -> None:
         if not answer["approved"]:
-            self._propagation.end_failed_task(ref, rejection(answer, feedback), at)
+            self._propagation.end_failed_task(ref, rejection_error(answer, feedback), at)
             return
         override = self._state.override_of(request.task)
         override.approved = True

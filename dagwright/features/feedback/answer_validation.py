@@ -118,7 +118,7 @@ class AnswerValidator:
         return self._problem_of_early_answer(feedback, check_budget)
 
     def open_request_count(self, request_id: str) -> int:
-        """Return the number of open requests that an answer to an id answers.
+        """Return how many open requests one answer with this request id answers.
 
         A node with `for_each` may have an open request for each item.
         """
@@ -187,7 +187,9 @@ class AnswerValidator:
         if request.purpose == "error":
             return [AcceptedAnswer(request, answer, self._extension_by_arguments(request, answer["arguments"]))]
         if request_count > 1:
-            raise BadAnswer(f"its nodes would be added for {request_count:,} items; answer one item, by its own id")
+            raise BadAnswer(
+                f"the nodes in the answer would be added for {request_count:,} items; answer one item, by its own id"
+            )
         extension = self._extension_by_nodes(answer, check_budget)
         ids = [node.id for node in extension.nodes]
         return [AcceptedAnswer(request, {"text": answer["text"], "nodes": ids}, extension)]
@@ -303,7 +305,7 @@ class AnswerValidator:
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
     def find_requester(self, request_id: str) -> TaskRef | None:
-        """Return the node or item that may open a request with this id; for an item that does not exist, its node."""
+        """Return the node or item that may open a request with this id; for an item not created yet, its node."""
         for task_id in dict.fromkeys((request_id, task_id_without_number(request_id))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref

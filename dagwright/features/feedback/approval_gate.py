@@ -127,7 +127,7 @@ class ApprovalGate:
         return node.kind == "tool" and self._state.policy.may_stop_call(tool_of(node, self._state.plan.tools))
 
 
-def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
+def rejection_error(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
     """Return the error of a node that a person, or a default answer, did not approve."""
     reason = f": {answer['reason']}" if answer["reason"] else ""
     if feedback.source == "deadline":

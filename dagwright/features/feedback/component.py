@@ -53,7 +53,7 @@ class HumanFeedback(SchedulerComponent):
         self._handler = AnswerHandler(
             scheduler.rebuild, self.state, validator=self._validator, gate=self.gate, restart=self._restart
         )
-        self.run = RunRequests(
+        self.run_requests = RunRequests(
             scheduler, self.state, self.opener, run_answer_appliers=self._handler.run_answer_appliers
         )
         self._state.is_request_id = self._is_request_id
@@ -226,7 +226,7 @@ class HumanFeedback(SchedulerComponent):
         return self._validator.rejection_of(feedback, at)
 
     def open_request_count(self, request_id: str) -> int:
-        """Return the number of open requests that an answer to an id answers.
+        """Return how many open requests one answer with this request id answers.
 
         A node with `for_each` may have an open request for each item.
         """

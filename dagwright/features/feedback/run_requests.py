@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.validation.inputs import schema_of_missing_inputs
-from dagwright.features.feedback.approval_gate import rejection
+from dagwright.features.feedback.approval_gate import rejection_error
 from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswerApplier
 from dagwright.features.feedback.questions import BadQuestion, request_of
 
@@ -19,7 +19,7 @@ class RunRequests:
     """Requests of a run that do not belong to a node.
 
     Args:
-        run_answer_appliers: purpose of the request -> function that applies its answer; other components add theirs.
+        run_answer_appliers: purpose of the request -> function that applies its answer; other components add entries.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RunRequests:
             self.approve_plan(feedback.by)
             self.start_or_request_inputs(at)
         else:
-            self._scheduler.abort(rejection(answer, feedback), at)
+            self._scheduler.abort(rejection_error(answer, feedback), at)
 
     def _apply_inputs(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswerApplier
         self._feedback.given_inputs.update(answer["data"])

@@ -100,11 +100,11 @@ class _ResultCollector:
         self._plan = plan
         self._source = source
         self._differences = differences
-        self._fork_nodes = {node.id: node for node in plan.nodes[: plan.step_count]}
+        self._fork_nodes = {node.id: node for node in plan.nodes[: plan.count_without_regions]}
         self._results = ReusableResults()
 
     def collect(self) -> ReusableResults:
-        old_nodes = {node.id: node for node, _ in self._source_scheduler.state.steps()}
+        old_nodes = {node.id: node for node, _ in self._source_scheduler.state.nodes_without_regions()}
         for node_id, node in self._fork_nodes.items():
             old_node = old_nodes.get(node_id)
             if old_node is not None and _definition(old_node, self._source_scheduler.plan) != _definition(
@@ -117,7 +117,7 @@ class _ResultCollector:
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
         untouched_ids = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
-        for number, (node, record) in enumerate(self._source_scheduler.state.steps()):
+        for number, (node, record) in enumerate(self._source_scheduler.state.nodes_without_regions()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._fork_nodes and not self._source_scheduler.state.regions.is_inside_offloaded(
                 number
@@ -128,7 +128,7 @@ class _ResultCollector:
 
     def _untouched_nodes(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the ids of the nodes that do not depend on any change, whatever the outcome of their dependencies."""
-        nodes = self._plan.nodes[: self._plan.step_count]
+        nodes = self._plan.nodes[: self._plan.count_without_regions]
         touched_numbers = {
             number
             for number, node in enumerate(nodes)
@@ -169,7 +169,7 @@ class _ResultCollector:
         """Reuse the result of a large map as a whole."""
         if any(f"{node.id}[{item.key}]" in self._results.compensated_ids for item in record.items):
             return
-        # Only the batches are checked. The task that joins their results stays pending if the run joined small results.
+        # Only the batches are checked. The task that joins their results stays pending if the run itself joins them.
         batches = [item.record for item in record.items if is_map_batch(item)]
         is_reusable = has_reusable_result(record) and all(has_reusable_result(batch) for batch in batches)
         if is_reusable:

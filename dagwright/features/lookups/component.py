@@ -20,7 +20,7 @@ class LookupNodes(SchedulerComponent):
     def needed_hooks(self) -> Collection[str]:
         """Return no hooks if the plan has no lookup nodes."""
         plan = self._state.plan
-        return self.hooks if plan.step_count > plan.visible_count else ()
+        return self.hooks if plan.count_without_regions > plan.visible_count else ()
 
     def _is_lookup(self, ref: TaskRef) -> bool:
         return self._state.plan.nodes[ref.node].kind == "lookup"

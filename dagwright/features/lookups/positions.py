@@ -48,7 +48,7 @@ def _with_position(problem: dict[str, Any], position: LookupPosition | None) -> 
 
 def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
     """Yield the id of the find node of each lookup, with a position at which the result is used."""
-    nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.step_count]}
+    nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.count_without_regions]}
     for number, node in enumerate(plan.nodes[: plan.visible_count]):
         for path, template in node.bindings:
             part = template[0]

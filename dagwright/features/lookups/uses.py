@@ -21,7 +21,7 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
     Args:
         find_id: id of the find node of the lookup.
     """
-    lookup_nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.step_count]}
+    lookup_nodes = {node.id: node for node in plan.nodes[plan.visible_count : plan.count_without_regions]}
     uses = [*islice(_uses(plan, find_id, lookup_nodes), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
@@ -53,8 +53,8 @@ def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up_arguments:
             continue
         if isinstance(value, str | int | float):
             facts.append(f"{name} {_short(str(value))}")
-        elif name in references and (message := _target_text(plan, references[name][0])) is not None:
-            facts.append(f"{name} {message}")
+        elif name in references and (target_text := _target_text(plan, references[name][0])) is not None:
+            facts.append(f"{name} {target_text}")
     return f"{' and '.join(looked_up_arguments)} of {node.id} ({', '.join(facts[:_MAX_FACTS_SHOWN])})"
 
 

@@ -79,7 +79,7 @@ def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, A
 def free_id(state: "RunState", number: int) -> str:
     """Return an id for the replacement of a node: `a#2`, `a#3`, ... for `a`.
 
-    Ids of earlier calls and requests are excluded, because an answer to a request is matched by its id.
+    Ids of earlier calls and requests are excluded, because an answer names its request by id.
     """
     base_id, count = state.reference_id(number), 2
     while _is_taken(state, base_id, f"{base_id}#{count}"):

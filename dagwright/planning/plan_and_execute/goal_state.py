@@ -46,8 +46,8 @@ class GoalState:
 
     def numbers_with_role(self, role: str) -> Iterator[int]:
         """Yield the numbers of the nodes with a role."""
-        written_nodes = self.state.plan.nodes[: self.state.plan.visible_count]
-        return (number for number, node in enumerate(written_nodes) if role_of(node.id) == role)
+        visible_nodes = self.state.plan.nodes[: self.state.plan.visible_count]
+        return (number for number, node in enumerate(visible_nodes) if role_of(node.id) == role)
 
     def plan_steps(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""

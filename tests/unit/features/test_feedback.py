@@ -42,7 +42,7 @@ QUESTION = RaisedQuestion("Which one?")
 
 def _unapproved_run() -> RunScheduler:
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), node("b", "a"), node("c"))), {})
-    scheduler.features.feedback.run.ask_for_approval(0.0)
+    scheduler.features.feedback.run_requests.ask_for_approval(0.0)
     return scheduler
 
 
@@ -409,7 +409,7 @@ def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:
         "given": {"type": "string", "default": "x"},
     }
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=input_schemas)), {"given": "y"})
-    scheduler.features.feedback.run.start_or_request_inputs(0.0)
+    scheduler.features.feedback.run_requests.start_or_request_inputs(0.0)
     [request] = open_requests(scheduler).values()
     assert (request.prompt, request.schema) == (
         "The plan needs count",
@@ -427,7 +427,7 @@ def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
     input_schemas = {"quarter": {"type": "string", "default": "Q1"}}
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=input_schemas)), {})
-    scheduler.features.feedback.run.start_or_request_inputs(0.0)
+    scheduler.features.feedback.run_requests.start_or_request_inputs(0.0)
     assert (open_requests(scheduler), ids_of(start_ready_tasks(scheduler))) == ({}, ["a"])
     assert answer_request(scheduler, "inputs", {"data": {}}, at=1.0) == "there is no request 'inputs'"
 
@@ -435,7 +435,7 @@ def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:
 def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejected() -> None:
     def unapproved_run(plan: CompiledPlan, data: Any) -> RunScheduler:
         scheduler = create_scheduler(plan, {})
-        scheduler.features.feedback.run.ask_for_approval(0.0)
+        scheduler.features.feedback.run_requests.ask_for_approval(0.0)
         answer = Feedback("inputs", {"data": data}, by="ann")
         assert scheduler.features.feedback.answer(answer, 1.0) is None
         assert scheduler.features.feedback.answer(answer, 1.0) == (

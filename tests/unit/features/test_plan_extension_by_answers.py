@@ -248,7 +248,7 @@ def test_early_answers_of_one_activation_are_applied_in_order_without_recursion(
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_GUIDANCE))
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
-        "'q[0]': its nodes would be added for 2 items; answer one item, by its own id"
+        "'q[0]': the nodes in the answer would be added for 2 items; answer one item, by its own id"
     )
     assert scheduler.features.feedback.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look2")]), 1.0) is None
