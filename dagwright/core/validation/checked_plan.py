@@ -141,13 +141,13 @@ class _Reader:
 
     def read_items(self, for_each: str | list[Any]) -> None:
         if isinstance(for_each, str):
-            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), is_per_item=False)
+            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), items_allowed=False)
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
         self.report_keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
-            template = self.parse_text(text, at=("for_each", *path), is_per_item=False)
+            template = self.parse_text(text, at=("for_each", *path), items_allowed=False)
             if template is not None:
                 self.references.item_bindings.append((path, template))
 
@@ -166,7 +166,7 @@ class _Reader:
         text: str,
         *,
         at: tuple[str | int, ...],
-        is_per_item: bool = True,
+        items_allowed: bool = True,
         secrets_allowed: bool = False,
     ) -> Template | None:
         try:
@@ -176,7 +176,7 @@ class _Reader:
                 message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                 hint = (
                     item_hint(invalid_reference)
-                    if is_per_item and self.node.for_each is not None
+                    if items_allowed and self.node.for_each is not None
                     else invalid_reference.hint
                 )
                 self.references.problems.append(
@@ -184,13 +184,13 @@ class _Reader:
                         "invalid_reference", message, at, hint, unknown_node=invalid_reference.unknown_node
                     )
                 )
-            self.record(error.parts, at=at, is_per_item=is_per_item, secrets_allowed=secrets_allowed)
+            self.record(error.parts, at=at, items_allowed=items_allowed, secrets_allowed=secrets_allowed)
             return None
-        self.record(template, at=at, is_per_item=is_per_item, secrets_allowed=secrets_allowed)
+        self.record(template, at=at, items_allowed=items_allowed, secrets_allowed=secrets_allowed)
         return template
 
     def record(
-        self, template: Template, *, at: tuple[str | int, ...], is_per_item: bool = True, secrets_allowed: bool
+        self, template: Template, *, at: tuple[str | int, ...], items_allowed: bool = True, secrets_allowed: bool
     ) -> None:
         for part in template:
             if isinstance(part, ResultOf):
@@ -203,7 +203,7 @@ class _Reader:
                     self.references.has_secrets = True
                 case Secret():
                     self.report_misplaced_reference(part, "secrets are only allowed in the arguments of a tool", at=at)
-                case Item() | Index() if self.node.for_each is None or not is_per_item:
+                case Item() | Index() if self.node.for_each is None or not items_allowed:
                     self.report_misplaced_reference(part, "only allowed in a node with for_each", at=at)
 
     def report_misplaced_reference(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:

@@ -102,7 +102,7 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
     if "{{" in text:
         position_text = _position_text(text, text.index("{{"))
         return BadCondition(
-            f"{position_text}: a condition has no {{{{ }}}}",
+            f"{position_text}: a condition must not contain {{{{ }}}}",
             hint="write the reference without braces, such as a.result > 1",
         )
     if isinstance(error, RecursionError) or "Recursion limit" in str(error):

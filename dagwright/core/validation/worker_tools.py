@@ -67,7 +67,7 @@ def _set_problems(cards: Mapping[str, WorkerCard]) -> Iterator[str]:
             owner = owners.setdefault(slot, name)
             if owner != name:
                 message = f"the worker tools {owner!r} and {name!r} both output {slot!r}"
-                yield f"{message}; only one of them can output a slot"
+                yield f"{message}; only one worker tool may output a slot"
     replaceable_slots = {slot for card in cards.values() for slot in card.same_as.values()}
     for name, card in cards.items():
         for slot in card.requires:

@@ -171,7 +171,7 @@ def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, st
         ("a.result <> 1", "column 11: '>' is not expected here", "write != for 'not equal'"),
         ("(a.result == 1", "column 15: ')' is missing", None),
         ("a.result == 'x", "column 13: the text after ' has no closing '", None),
-        ("{{a.result}} > 1", "column 1: a condition has no {{ }}", "write the reference without braces"),
+        ("{{a.result}} > 1", "column 1: a condition must not contain {{ }}", "write the reference without braces"),
         ("", "the condition is empty", "write a comparison such as a.result > 1"),
         ("a.result == “x”", "column 13: '“' is not expected here", "write straight quotes: ' or \""),
         ("a.result == 1 &&\n  true b", "line 2, column 8: 'b' is not expected here", None),

@@ -100,7 +100,7 @@ def _worker_tools_with(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]
     [
         (
             {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
-            "the worker tools 'x' and 'y' both output 'a'; only one of them can output a slot",
+            "the worker tools 'x' and 'y' both output 'a'; only one worker tool may output a slot",
         ),
         (
             {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
