@@ -48,9 +48,9 @@ from dagwright.interfaces.http.run_preparation import reject_rounds_options
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
-    follow_request,
     handle_disconnect,
     outcome_for_client,
+    request_following_run,
     route_request,
     run_backed_request,
     start_for_stream,
@@ -143,7 +143,7 @@ async def stream_answer(
     context.reserve_stream()
     cursor = cursor_of_headers(request.headers, StreamKind.CHAT)
     reject_cursor_of_other_run(cursor, run_id)
-    run_request = await follow_request(
+    run_request = await request_following_run(
         context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )
     return await _respond_with_stream(context, run_request, with_usage=True)
@@ -200,14 +200,14 @@ def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str,
 
 def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
-    if outcome.output is not None and outcome.output.function is not None:
-        return [outcome.output.function_call(outcome.text, run=run_request.run)]
+    if outcome.output_form is not None and outcome.output_form.function is not None:
+        return [outcome.output_form.function_call(outcome.text, run=run_request.run)]
     return [question_call(request, run=run_request.run) for request in outcome.requests_as_calls]
 
 
 def _finish_reason(outcome: RunOutcome) -> str:
     # If `tool_choice` names the function, the finish reason is `stop`, as in OpenAI's API.
-    is_chosen_call = outcome.output is not None and outcome.is_call and not outcome.output.is_named
+    is_chosen_call = outcome.output_form is not None and outcome.is_call and not outcome.output_form.is_named
     return "tool_calls" if outcome.requests_as_calls or is_chosen_call else "stop"
 
 
@@ -238,7 +238,7 @@ async def _events(
         run_request.run,
         cursor=run_request.cursor,
         progress=run_request.options.stream_progress,
-        is_buffered=run_request.output is not None,
+        is_buffered=run_request.output_form is not None,
     )
     chunk_builder = _ChunkBuilder(run_request, stream, with_usage=with_usage)
     for first_delta in stream.opening_events([{"role": "assistant", "content": ""}]):

@@ -330,8 +330,8 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
     """Return a response with its answer: a text, or a call for each question to a person."""
     calls = [question_call(request, run=run) for request in outcome.requests_as_calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
-    if outcome.output is not None and outcome.is_call:
-        items, calls = [], [outcome.output.function_call(outcome.text, run=run)]
+    if outcome.output_form is not None and outcome.is_call:
+        items, calls = [], [outcome.output_form.function_call(outcome.text, run=run)]
     for call in calls:
         items.append(
             {

@@ -67,9 +67,9 @@ from dagwright.interfaces.http.run_preparation import active_starts_of, is_aband
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
-    follow_request,
     handle_disconnect,
     outcome_for_client,
+    request_following_run,
     route_request,
     run_backed_request,
     start_for_stream,
@@ -196,8 +196,8 @@ async def get_response(
     if cursor is None and starting_after is not None:
         cursor = StreamCursor.from_sequence_number(starting_after, run)
     options = GatewayOptions(stream_progress=stream_progress)
-    followed_request = await follow_request(context, run, ref.model, options=options, cursor=cursor)
-    run_request = replace(followed_request, allows_calls=ref.allows_calls)
+    following_request = await request_following_run(context, run, ref.model, options=options, cursor=cursor)
+    run_request = replace(following_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
     # Only clients that send `Last-Event-ID` get status 204. Some other clients cannot read a response without a body.
@@ -383,7 +383,7 @@ async def _events(
         run_request.run,
         cursor=run_request.cursor,
         progress=run_request.options.stream_progress,
-        is_buffered=run_request.output is not None,
+        is_buffered=run_request.output_form is not None,
     )
     first_events = [{"type": event_type, "response": response} for event_type in (_CREATED, _IN_PROGRESS)]
     item = message_item("", run=run_request.run)

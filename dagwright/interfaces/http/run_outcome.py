@@ -86,13 +86,13 @@ class RunOutcome:
     run_fields: Mapping[str, Any]
     requests_as_calls: Sequence[RequestDocument] = ()
     """The requests that the client may answer with a call result."""
-    output: OutputForm | None = None
+    output_form: OutputForm | None = None
     """Form of the answer; `None` for text and for questions."""
 
     @property
     def is_call(self) -> bool:
         """Whether the answer is a call of one of the client's functions."""
-        return self.output is not None and self.output.function is not None
+        return self.output_form is not None and self.output_form.function is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ class AnswerForm:
 
     Args:
         allows_calls: whether questions may be sent as calls of `answer_feedback`.
-        output: required form of the answer; `None` for text.
+        output_form: required form of the answer; `None` for text.
     """
 
     allows_calls: bool = True
-    output: OutputForm | None = None
+    output_form: OutputForm | None = None
 
 
 ANY_FORM = AnswerForm()
@@ -131,7 +131,7 @@ async def outcome_of(
         run_fields["waiting_for"] = open_request_documents(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         requests_as_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
-        if form.output is not None and len(requests_as_calls) < len(moment.requests):
+        if form.output_form is not None and len(requests_as_calls) < len(moment.requests):
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
@@ -146,10 +146,10 @@ async def outcome_of(
     usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
     text = (
         answer_text(view, document)
-        if form.output is None
-        else _format_structured_output(form.output, document, run_fields)
+        if form.output_form is None
+        else _format_structured_output(form.output_form, document, run_fields)
     )
-    return RunOutcome(text, (), usage_json(usage), run_fields, output=form.output)
+    return RunOutcome(text, (), usage_json(usage), run_fields, output_form=form.output_form)
 
 
 def _format_structured_output(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:

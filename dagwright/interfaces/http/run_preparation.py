@@ -52,16 +52,16 @@ class AnswerSettings:
 
     Args:
         config: options of model calls.
-        output: required form of the answer; `None` for text.
+        output_form: required form of the answer; `None` for text.
     """
 
     config: ModelConfig
-    output: OutputForm | None = None
+    output_form: OutputForm | None = None
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """JSON Schema of the answer; empty for a text."""
-        return {} if self.output is None else self.output.schema
+        return {} if self.output_form is None else self.output_form.schema
 
 
 def prepare_run_start(
@@ -137,9 +137,11 @@ def _prepare_function(
         PlanInvalid: the inputs in the message are invalid for the plan.
     """
     profile, config = target.name if target.kind == "profile" else "plan", settings.config
-    if settings.output is not None and profile in _PROFILES_WITHOUT_SCHEMA:
-        message = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
-        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=settings.output.param)
+    if settings.output_form is not None and profile in _PROFILES_WITHOUT_SCHEMA:
+        message = (
+            f"{settings.output_form.param}: {target.id} assembles its answer and does not support a schema; omit it"
+        )
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=settings.output_form.param)
     if target.kind == "plan":
         template = context.templates[target.name]
         try:

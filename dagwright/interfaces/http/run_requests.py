@@ -62,7 +62,7 @@ class RunBackedRequest:
         by: name recorded with answers to questions.
         cursor: where the client resumes the stream; `None` for the whole stream.
         allows_calls: whether questions may be sent as calls of `answer_feedback`.
-        output: required form of the answer; `None` for text.
+        output_form: required form of the answer; `None` for text.
     """
 
     model: str
@@ -75,7 +75,7 @@ class RunBackedRequest:
     by: str | None = None
     cursor: StreamCursor | None = None
     allows_calls: bool = True
-    output: OutputForm | None = None
+    output_form: OutputForm | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ async def run_backed_request(
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
         RunNotFound: the run whose questions the request answers, or the run of the cursor, does not exist.
     """
-    output = output_form_of(body)
+    output_form = output_form_of(body)
     if cursor is not None:
         if (
             route_by_rules(options.routing_mode, target, conversation, has_functions=bool(body.tools))
@@ -135,16 +135,16 @@ async def run_backed_request(
     # A cursor may belong to a run that has not started because the gateway crashed while the run waited for its
     # session. A request with the idempotency key then starts the run.
     elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
-        run_request = await follow_request(context, cursor.run, target.id, options=options, cursor=cursor)
+        run_request = await request_following_run(context, cursor.run, target.id, options=options, cursor=cursor)
     else:
-        settings = AnswerSettings(model_config_of(body, target, options), output)
+        settings = AnswerSettings(model_config_of(body, target, options), output_form)
         run_request = _request_starting_run(context, body, target, conversation, options=options, settings=settings)
     return replace(
         run_request,
         by=context.caller.actor_name or body.user,
         cursor=cursor,
-        allows_calls=allows_answer_calls(body, is_structured=output is not None),
-        output=output,
+        allows_calls=allows_answer_calls(body, is_structured=output_form is not None),
+        output_form=output_form,
     )
 
 
@@ -187,7 +187,7 @@ def _request_starting_run(
     )
 
 
-async def follow_request(
+async def request_following_run(
     context: GatewayContext, run: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
 ) -> RunBackedRequest:
     """Return the request of a client that follows an existing run, or a run that waits for its session.
@@ -276,7 +276,7 @@ async def _cancel(context: GatewayContext, run_request: RunBackedRequest, start_
 
 async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequest, moment: RunMoment) -> RunOutcome:
     """Return the outcome of a run at its last moment; raises as `outcome_of`."""
-    form = AnswerForm(run_request.allows_calls, run_request.output)
+    form = AnswerForm(run_request.allows_calls, run_request.output_form)
     return await outcome_of(context, moment, session=run_request.session, form=form)
 
 

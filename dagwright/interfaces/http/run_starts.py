@@ -62,8 +62,8 @@ class RunQuota:
     """The quota of open runs of one owner at this gateway.
 
     The server counts runs about a second late. So that simultaneous requests cannot exceed the quota, the gateway also
-    counts the runs that it is starting or has started within the last seconds. Starts at other gateways count only
-    after that second.
+    counts the runs that it is starting or has started within the last seconds. Runs started at other gateways are
+    counted only after this delay.
     """
 
     def __init__(self, owner: str, *, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,9 @@ class RunQuota:
 
     @asynccontextmanager
     async def reserve(self, run: str, runs: "Runs") -> AsyncIterator[None]:
-        """Reserve a run while it starts. A run that exists or is being started needs no reservation.
+        """Reserve a place in the quota for a run while it starts.
+
+        A run that exists or is being started needs no reservation.
 
         Raises:
             ApiError: the owner has too many runs, or has used up its budget per day.
@@ -95,7 +97,7 @@ class RunQuota:
         self._count_times.append(count_time)
         try:
             open_count = await runs.count_open_runs(self._owner)
-            # Each pending count, even if it arrives after a newer count, includes the runs started until this time.
+            # Every pending count includes the runs started until this time, even if a newer count arrives first.
             included_until = min(self._count_times) - _COUNT_LAG_S
         finally:
             self._count_times.remove(count_time)

@@ -124,14 +124,14 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     """
     requests, answerable_requests = await _visible_requests(context, run)
     target = _target(requests, body, run=run)
-    answered_requests = target.requests
-    if answerable_requests == "assigned" and not answered_requests:
+    target_requests = target.requests
+    if answerable_requests == "assigned" and not target_requests:
         raise ApiError(
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
-    content = answer_content(answered_requests[0].document if answered_requests else None, body)
+    content = answer_content(target_requests[0].document if target_requests else None, body)
     check_nodes_allowed(context, content, answerable_requests)
-    if content.get("nodes") and len(answered_requests) > 1:
+    if content.get("nodes") and len(target_requests) > 1:
         raise _invalid_answer_error("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extra_content(request_ref: RequestRef) -> Mapping[str, Any]:
@@ -143,7 +143,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     message = outcome.message
     if outcome.is_rejected:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _invalid_answer_error(f"{message}{hint}", param="answer" if answered_requests else "request_id")
+        raise _invalid_answer_error(f"{message}{hint}", param="answer" if target_requests else "request_id")
     if (next_open_request := await next_request(context.runs.feedback, outcome)) is not None:
         message += f"; there is another request: {next_open_request['request_id']}: {next_open_request['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}

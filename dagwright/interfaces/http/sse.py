@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
-"""The last event of a stream of chat completions; its `id` line comes before it."""
+"""The last event of a stream of chat completions, without its `id` line."""
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers that turn off buffering in proxies."""
 

@@ -31,7 +31,7 @@ class CallState:
 
     Args:
         workflow_id: the run that the call has started or found.
-        skipped_ids: IDs of requests that the person declined.
+        skipped_ids: IDs of requests that the repeated call must not show again.
         interim_result_count: number of interim results of the call so far.
     """
 
