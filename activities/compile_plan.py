@@ -28,7 +28,7 @@ from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.plans.pages import PlanForTransfer, split_for_transfer
-from dagwright.plans.preparation import check_plan, policy_problems, prepare_for_requests
+from dagwright.plans.preparation import check_plan, policy_problems, prepare_plan_with_missing_inputs
 from dagwright.store import PayloadStore
 from dagwright.toolset.tool_directory import has_unknown_tools, published_tools_of_plan
 
@@ -151,4 +151,4 @@ def _compile_with_tools(message: Mapping[str, Any], tools: Mapping[str, ToolDecl
         checked_plan, policy or default_policy("model" if message.get("written_by_model") else "person")
     ):
         raise PlanInvalid(problems)
-    return prepare_for_requests(checked_plan, message.get("inputs") or {})
+    return prepare_plan_with_missing_inputs(checked_plan, message.get("inputs") or {})

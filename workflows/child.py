@@ -23,7 +23,7 @@ from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import Duration, format_duration
 from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.run_labels import TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import TagsInvalid, validate_run_tags
 
 _LOAD_TIMEOUT = timedelta(minutes=10)
 _LOAD_RETRY_POLICY = RetryPolicy(maximum_attempts=5)
@@ -250,13 +250,13 @@ def _memo_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOption
     return {
         wire.MEMO_PARENT_WORKFLOW: caller,
         **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),
-        **({wire.MEMO_TAGS: _checked_tags(tags)} if (tags := options.get("tags")) else {}),
+        **({wire.MEMO_TAGS: _validate_tags(tags)} if (tags := options.get("tags")) else {}),
     }
 
 
-def _checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
+def _validate_tags(tags: Mapping[str, str]) -> dict[str, str]:
     try:
-        return checked_tags(tags)
+        return validate_run_tags(tags)
     except TagsInvalid as error:
         # Other exceptions would make the workflow task fail again and again.
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None

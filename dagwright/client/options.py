@@ -16,7 +16,7 @@ from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds_spec import Synthesis
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
-from dagwright.protocol.run_labels import TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import TagsInvalid, validate_run_tags
 
 ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
@@ -221,7 +221,7 @@ def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
         OptionInvalid: a tag is invalid, or there are too many.
     """
     try:
-        return checked_tags(tags)
+        return validate_run_tags(tags)
     except TagsInvalid as error:
         raise OptionInvalid(f"tags: {error}") from None
 

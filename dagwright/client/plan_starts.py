@@ -21,8 +21,8 @@ from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
     policy_problems,
-    prepare_for_requests,
     prepare_plan,
+    prepare_plan_with_missing_inputs,
     unused_input_problems,
 )
 from dagwright.protocol.sessions import SessionRecord
@@ -146,7 +146,7 @@ def prepare_start(
     if problems := [*policy_problems(checked_plan, policy), *unused_input_problems(checked_plan, start.inputs)]:
         raise PlanInvalid(problems)
     prepare = (
-        prepare_for_requests
+        prepare_plan_with_missing_inputs
         if caller_options.get("request_inputs") and options.input_fields.is_interactive
         else prepare_plan
     )

@@ -39,7 +39,7 @@ class RunStartOptions:
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
         input_fields: the other fields of the run input, such as the results that a fork reuses.
-        tags: key -> value, as `protocol.run_labels.checked_tags` returns them; lists filter by them.
+        tags: key -> value, as `protocol.run_labels.validate_run_tags` returns them; lists filter by them.
     """
 
     deadline_s: float | None = None

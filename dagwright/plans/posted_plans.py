@@ -25,7 +25,7 @@ from dagwright.plans.preparation import (
     check_plan,
     check_size,
     policy_problems,
-    prepare_for_requests,
+    prepare_plan_with_missing_inputs,
     unused_input_problems,
 )
 
@@ -175,7 +175,7 @@ def compile_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
     """
     if unused_problems := unused_input_problems(checked, inputs):
         raise PlanInvalid(unused_problems)
-    return prepare_for_requests(checked, inputs)
+    return prepare_plan_with_missing_inputs(checked, inputs)
 
 
 def source_of(document: Any, dialect: str) -> dict[str, Any]:

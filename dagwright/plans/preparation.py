@@ -322,7 +322,7 @@ def prepare_plan(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPla
     return _compile_checked_plan(checked, inputs, input_problems(checked, inputs, given_names=inputs))
 
 
-def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
+def prepare_plan_with_missing_inputs(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a checked plan whose run requests missing inputs.
 
     Raises:

@@ -50,7 +50,7 @@ TAGS = TagLabels("tag", "a tag", "tags", "tag key")
 METADATA = TagLabels("entry", "an entry", "entries", "key")
 
 
-def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[str, str]:
+def validate_run_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[str, str]:
     """Validate the tags of a run.
 
     Returns:

@@ -64,7 +64,7 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     status_result = await command_line("status", "interrupted", "--json")
 
     assert result.code == 130
-    assert result.stderr.startswith("the run interrupted is not ended: `dagwright watch interrupted` continues it")
+    assert result.stderr.startswith("the run interrupted has not ended: `dagwright watch interrupted` continues it")
     assert "Traceback" not in result.stderr
     assert (status_result.code, status_result.document["nodes"]["first"]["status"]) == (0, "completed")
 

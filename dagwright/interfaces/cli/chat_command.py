@@ -353,7 +353,7 @@ class Chat:
                     "status": error.status,
                     "message": str(error),
                 }
-                self._output.document(document, is_line=True)
+                self._output.document(document, is_single_line=True)
             raise
 
     async def _run_turn(self, run_id: str, message: str) -> int:
@@ -390,7 +390,7 @@ class Chat:
         if not self._output.is_json:
             self._print_turn_end(view, document)
         elif message is not None:
-            self._output.document({"session_id": self._name, "request": message, **document}, is_line=True)
+            self._output.document({"session_id": self._name, "request": message, **document}, is_single_line=True)
         return exit_code_of(view.status)
 
     async def _follow_to_end(self, run_id: str) -> "RunView":

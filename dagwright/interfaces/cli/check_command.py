@@ -217,7 +217,7 @@ def check_document(
 
 def _write_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
-        output.document(invalid_plan_document(source, invalid), is_line=True)
+        output.document(invalid_plan_document(source, invalid), is_single_line=True)
         return
     for line in problem_lines(source, invalid):
         output.log(one_line(line, limit=2_000))
@@ -225,7 +225,7 @@ def _write_problems(source: PlanSource, invalid: PlanInvalid, output: Output) ->
 
 def _write_document(document: Mapping[str, Any], output: Output) -> None:
     if output.is_json:
-        output.document(document, is_line=True)
+        output.document(document, is_single_line=True)
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
     location = f"{name}, line {document['line']}" if document["line"] else name

@@ -132,7 +132,7 @@ def _check_name(name: str) -> None:
             f"invalid name {name!r} of a worker tool: _, test_ and conftest have other meanings; choose another"
         )
     if is_reserved(name) or name in RESERVED_IDS:
-        raise CommandError(f"{name!r} is the ID of a node that runs use; choose another")
+        raise CommandError(f"{name!r} is a reserved node ID; choose another")
     tools_and_owners = [(load_toolset(load_settings()).built_in, "a built-in tool")]
     modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
     tools_and_owners += [(load_tools([module]), f"a worker tool of {module}") for module in modules]

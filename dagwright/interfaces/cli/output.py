@@ -73,9 +73,9 @@ class Output:
         width = None if self.is_terminal else 200
         return Console(no_color=None if self._has_color else True, highlight=False, soft_wrap=False, width=width)
 
-    def document(self, document: Any, *, is_line: bool = False) -> None:
-        """Write a JSON document to stdout; with `is_line`, on one line."""
-        text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
+    def document(self, document: Any, *, is_single_line: bool = False) -> None:
+        """Write a JSON document to stdout, indented unless `is_single_line`."""
+        text = json.dumps(document, ensure_ascii=False, indent=None if is_single_line else 2)
         self._stdout.write(f"{_escape_unencodable(text)}\n")
         self._stdout.flush()
 

@@ -28,11 +28,10 @@ from dagwright.dialects.reading import (
     read_plan_lines,
     read_text_file,
 )
-from dagwright.features.budgets.budget import budget_of_options as checked_budget
-from dagwright.features.budgets.budget import options_to_json
+from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
-from dagwright.protocol.run_labels import TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import TagsInvalid, validate_run_tags
 
 STANDARD_INPUT = "-"
 PROBLEMS_SHOWN = 20
@@ -180,7 +179,7 @@ def parse_tags(pairs: Sequence[str]) -> dict[str, str]:
         CommandError: a tag is invalid.
     """
     try:
-        return checked_tags(parse_pairs(pairs, option="--tag"))
+        return validate_run_tags(parse_pairs(pairs, option="--tag"))
     except TagsInvalid as error:
         raise CommandError(f"--tag: {error}") from None
 
@@ -330,7 +329,7 @@ _NO_LIMIT_TEXT = "none"
 
 
 _MAX_DIGITS = 20
-"""Maximum number of digits. All limits are shorter, and Python rejects very long numbers."""
+"""Maximum number of digits of a limit, because Python rejects very long numbers."""
 
 
 def parse_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
@@ -346,7 +345,7 @@ def parse_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any]
         return None
     on_limit = {} if is_interactive else {"on_limit": "finish"}
     try:
-        return options_to_json(checked_budget({**_parse_limits(text), **on_limit}))
+        return options_to_json(budget_of_options({**_parse_limits(text), **on_limit}))
     except ValueError as error:
         raise _budget_error(text, error) from None
 

@@ -1,4 +1,4 @@
-"""Options of the program without a command, and the command groups of plugins.
+"""Options of the program itself, such as `--version`, and the command groups of plugins.
 
 A plugin is loaded only for its own command, for the list of commands, and for the suggestion after a typo.
 """

@@ -39,8 +39,8 @@ from dagwright.plans.preparation import (
     input_problems,
     notes_of_context,
     policy_problems,
-    prepare_for_requests,
     prepare_plan,
+    prepare_plan_with_missing_inputs,
     unused_input_problems,
     unused_names,
 )
@@ -118,7 +118,9 @@ def prepare_run(
     # Equal requests find the same run, so the document does not contain the current names of the session.
     source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
     # A detached run and a turn request missing inputs themselves.
-    prepare = prepare_for_requests if run_can_request_inputs and not arguments.non_interactive else prepare_plan
+    prepare = (
+        prepare_plan_with_missing_inputs if run_can_request_inputs and not arguments.non_interactive else prepare_plan
+    )
     plan = prepare(checked_plan, values)
     if arguments.approve_plan or (policy.approves_changes and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)

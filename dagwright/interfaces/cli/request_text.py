@@ -105,7 +105,10 @@ def _field_line(name: str, field: Any, *, is_required: bool) -> str:
 
 
 def question_lines(request: Request) -> list[str]:
-    """Return the lines of a request: the question, and the call to approve, the fields, or the nodes of a plan."""
+    """Return the lines of a request: its question, the call to approve and the requested fields.
+
+    For a request about a plan, return the lines of its prompt, with a line for each node.
+    """
     if _is_about_plan(request):
         return _prompt_lines(request)
     return [question_text(request, limit=1_000), *_call_lines(request), *field_lines(request)]

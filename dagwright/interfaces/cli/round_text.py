@@ -42,7 +42,7 @@ class RoundLine:
     """A line about the rounds of a run.
 
     Args:
-        key: identifies the line: `meant` (the interpretation), `round 2`, or `sg3` (sub-goal 3).
+        key: identifies the line: `question` (its interpretation), `round 2`, or `sg3` (sub-goal 3).
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
         is_accepted: false for the reason of a plan that was rejected.
@@ -81,7 +81,7 @@ def round_times_of(view: "RunView") -> Mapping[str, float]:
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
         return {}
-    records = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
+    records = {"question": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
         calls = RoundsState(scheduler.state, scheduler.features.extension.extender.spec).calls
     except GoalUnreachable:
@@ -99,7 +99,7 @@ def decode_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
         rounds_part: the part `rounds` of a document.
     """
     if rounds_part.get("intention"):
-        yield RoundLine("meant", "Interpretation", _line_or_empty(rounds_part["intention"]))
+        yield RoundLine("question", "Interpretation", _line_or_empty(rounds_part["intention"]))
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in its newest round.

@@ -304,7 +304,7 @@ def interrupt_message(workflow_id: str, connection: Connection, settings: Settin
     """Return the message displayed on Ctrl-C for a run that this command serves."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
-        return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPT_HINT}"
+        return f"the run {workflow_id} has not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPT_HINT}"
     return continues_message(workflow_id)
 
 

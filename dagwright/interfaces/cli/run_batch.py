@@ -134,7 +134,7 @@ def _prepare_line(source: PlanSource, arguments: RunArguments, toolset: Toolset,
 
 def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
-        output.document(invalid_plan_document(source, invalid), is_line=True)
+        output.document(invalid_plan_document(source, invalid), is_single_line=True)
     for line in problem_lines(source, invalid):
         output.log(one_line(line, limit=2_000))
 
@@ -200,7 +200,7 @@ def _line_printer(number: int) -> Any:
 
     def print_line(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
         if output.is_json:
-            output.document({"line": number, **document}, is_line=True)
+            output.document({"line": number, **document}, is_single_line=True)
         else:
             print_run(view, document, output)
 
@@ -210,14 +210,14 @@ def _line_printer(number: int) -> Any:
 def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
     status = "id_in_use" if isinstance(error, RunIdInUse) else "bad_usage"
     if output.is_json:
-        output.document({"line": line.number, "status": status, "message": str(error)}, is_line=True)
+        output.document({"line": line.number, "status": status, "message": str(error)}, is_single_line=True)
     output.log(f"line {line.number}: {error}")
 
 
 def _print_detached_run(line: _Line, started_run: StartedRun, output: Output) -> None:
     message = f"runs in the background; `dagwright watch {started_run.workflow_id}` shows it"
     if output.is_json:
-        output.document({"line": line.number, **run_outcome(started_run.workflow_id, message)}, is_line=True)
+        output.document({"line": line.number, **run_outcome(started_run.workflow_id, message)}, is_single_line=True)
     else:
         output.print(f"line {line.number}: {started_run.workflow_id} {message}")
 

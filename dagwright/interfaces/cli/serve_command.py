@@ -109,7 +109,7 @@ async def _serve(
             if output.is_json:
                 server = connection.server
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
-                output.document({**document, "ui_url": server.ui_url}, is_line=True)
+                output.document({**document, "ui_url": server.ui_url}, is_single_line=True)
             else:
                 output.print(append_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.print(f"console at {address}{CONSOLE}/")

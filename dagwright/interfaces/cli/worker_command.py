@@ -65,7 +65,8 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
             log.info("worker started", address=connection.server.address, task_queues=queues, serves=settings.serve)
             if output.is_json:
                 output.document(
-                    {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
+                    {"status": "serving", "address": connection.server.address, "task_queues": queues},
+                    is_single_line=True,
                 )
             await stop_event.wait()
             log.info("worker stopping", writes_in_flight=writes_in_flight.count)

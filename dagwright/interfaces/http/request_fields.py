@@ -20,7 +20,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds_spec import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
-from dagwright.protocol.run_labels import METADATA, TagsInvalid, checked_tags
+from dagwright.protocol.run_labels import METADATA, TagsInvalid, validate_run_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]
@@ -309,7 +309,7 @@ def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
         ApiError: the metadata are invalid.
     """
     try:
-        return checked_tags(metadata, labels=METADATA)
+        return validate_run_tags(metadata, labels=METADATA)
     except TagsInvalid as error:
         raise _invalid_field_error("metadata", str(error)) from None
 

@@ -14,10 +14,10 @@ from dagwright.protocol.run_labels import (
     MAX_KEYWORD_CHARACTERS,
     MAX_TAGS,
     TagsInvalid,
-    checked_tags,
     keyword,
     queryable_prefix,
     task_summary,
+    validate_run_tags,
 )
 from dagwright.protocol.turns import TurnStart, turn_start_from_json
 from tests.support.plan_building import compiled_plan, node, plan_of
@@ -39,9 +39,9 @@ _MEMO = {
     ],
 )
 def test_tags_keep_their_order_and_invalid_tags_are_rejected(tags: dict[str, object]) -> None:
-    assert list(checked_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
+    assert list(validate_run_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
     with pytest.raises(TagsInvalid):
-        checked_tags(tags)
+        validate_run_tags(tags)
 
 
 def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
@@ -84,11 +84,11 @@ def test_tags_with_too_large_json_are_rejected() -> None:
     with pytest.raises(
         TagsInvalid, match=r"^the tags have 2,917 bytes as JSON, over the limit of 2,000 for all of them"
     ):
-        checked_tags(tags)
-    assert checked_tags({"k": "я" * 250}) == {"k": "я" * 250}
+        validate_run_tags(tags)
+    assert validate_run_tags({"k": "я" * 250}) == {"k": "я" * 250}
     # The limit applies to the written tags, in which "'" is replaced by a character that takes 6 bytes in JSON.
     with pytest.raises(TagsInvalid, match="have 2,"):
-        checked_tags({f"k{number}": "'" * 100 for number in range(4)})
+        validate_run_tags({f"k{number}": "'" * 100 for number in range(4)})
 
 
 def test_keyword_has_no_character_that_a_query_rejects() -> None:

@@ -173,7 +173,7 @@ def _with_rejected_last_round(document: dict[str, Any]) -> dict[str, Any]:
 def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     written_keys: set[str] = set()
     assert new_round_lines(None, written_keys) == []
-    assert new_round_lines(_document(1), written_keys) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_round_lines(_document(1), written_keys) == [("question", "All of it."), ("round 1", "Because 1.")]
     assert new_round_lines(_with_rejected_last_round(_document(2)), written_keys) == [
         ("round 2", "rejected: No such worker.")
     ]

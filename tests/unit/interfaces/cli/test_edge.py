@@ -104,7 +104,7 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
     output = Output(is_json=True)
     with output.reserve_stdout():
         await asyncio.to_thread(print, "by a tool")
-        output.document([], is_line=True)
+        output.document([], is_single_line=True)
         await output.stream(parts())
     print("after the documents")  # noqa: T201 - as output after the command
     streams = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_interrupted_command_reports_whether_another_worker_continues_the_run(
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
     message_without_worker = interrupt_message("x", connection, settings)
-    assert message_without_worker.startswith("the run x is not ended: `dagwright watch x` continues it (")
+    assert message_without_worker.startswith("the run x has not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
     message_with_worker = interrupt_message("x", connection, settings)
     assert message_with_worker.startswith("the run x continues; `dagwright watch x` follows it (")

@@ -43,7 +43,7 @@ INVALID_NAME = "of a worker tool"
 INSTALLED_MODULE = "is the name of an installed module"
 USED_IN_FILES = "is used in the created files"
 BUILT_IN_TOOL = "is the name of a built-in tool"
-NODE_ID = "is the ID of a node that runs use"
+NODE_ID = "is a reserved node ID"
 MARITIME_TOOL = "is the name of a worker tool of dagwright_maritime"
 
 

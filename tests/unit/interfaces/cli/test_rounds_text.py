@@ -73,7 +73,7 @@ def _started_run(*, worker_results: Mapping[str, Any] | None = None) -> RoundsRu
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
     assert _line_kinds_and_names(_started_run()) == [
-        *(["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"]),
+        *(["completed", "intention"], ["question", "intention"], ["completed", "plan"], ["round", "1"]),
         *(["running", "sg1"], ["running", "sg2"]),
     ]
 
