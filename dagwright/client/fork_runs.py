@@ -170,17 +170,17 @@ async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", option
         StoreUnavailable: the store is unavailable.
     """
     input_fields = await forks.create_run_input(draft)
-    origin_group = await runs.group_of(draft.origin)
-    tags = origin_group.tags if options.tags is None else options.tags
+    shared_properties = await runs.shared_properties_of(draft.origin)
+    tags = shared_properties.tags if options.tags is None else options.tags
     run_options = RunStartOptions(
         deadline_s=input_fields.deadline_s,
         policy=input_fields.policy,
         needs_approval=input_fields.needs_approval,
         approved_by=input_fields.approved_by,
-        owner=origin_group.owner,
+        owner=shared_properties.owner,
         input_fields=input_fields,
         tags=tags,
-        fairness=origin_group.fairness,
+        fairness=shared_properties.fairness,
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(

@@ -56,7 +56,7 @@ class TextRequest:
 
     @property
     def names_of_rounds_options(self) -> list[str]:
-        """Names of the options that are set, of those that only the profile `rounds` has."""
+        """Names of the given options that only the profile `rounds` has."""
         options = {
             "max_rounds": self.max_rounds,
             "worker_timeout": self.worker_timeout_s,

@@ -67,7 +67,7 @@ def _display_text(value: Any) -> str:
     """Return the first characters of a value for people."""
     if isinstance(value, UnloadedValue):
         return f"<not loaded: {value.preview[:_MAX_REPR_CHARACTERS]}>"
-    # A string is cut before it is quoted. The text of a container has few characters of each item.
+    # A string is cut before it is quoted, because it may be large. `_short_repr` shortens each item of a container.
     text = repr(value[:_MAX_REPR_CHARACTERS]) if isinstance(value, str) else _short_repr(value)
     return cut_characters(text, _MAX_REPR_CHARACTERS)
 

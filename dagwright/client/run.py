@@ -349,7 +349,7 @@ class Run:
         draft = await self._draft(_fork_changes(plan, inputs, rerun), tools)
         forks = Forks(services.runs.reader, services.store)
         fork_tags = None if tags is None else validate_tags(tags)
-        options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=fork_tags)
+        options = ForkOptions(tools=await tools.tool_references(), run_id=run_id, tags=fork_tags)
         started_run = await start_fork(draft, runs=services.runs, forks=forks, options=options)
         return Run(self._find_services, started_run.workflow_id, tools=self._tools)
 

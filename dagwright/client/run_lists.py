@@ -98,7 +98,7 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        The query may match too many runs, for three reasons; `matches` excludes them. A database may ignore the case of
+        The query may match more runs, which `matches` excludes, for three reasons. A database may ignore the case of
         titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. A run that continued
         as new started before its current execution.
         """
@@ -205,7 +205,7 @@ REFINED_STATUSES = {
     RunStatus.RUNNING: (RunStatus.WAITING,),
     RunStatus.COMPLETED: (RunStatus.COMPLETED_WITH_FAILURES, RunStatus.CANCELLED),
 }
-"""Status by the execution -> more precise statuses that the search attribute may have."""
+"""Status of the execution -> more precise statuses that the search attribute may have."""
 
 
 def listed_status(execution: WorkflowExecution) -> RunStatus:

@@ -35,7 +35,7 @@ class RunTools:
         self._run_id = run_id
         self._source = source
 
-    async def references(self) -> Sequence[str]:
+    async def tool_references(self) -> Sequence[str]:
         """Return the values of `--tools` and `--agents` that the run was started with.
 
         Raises:
@@ -64,8 +64,8 @@ class RunTools:
         )
 
     async def _toolsets(self) -> Sequence[Toolset]:
-        references = await self.references()
-        load = asyncio.to_thread(load_toolset, self._services.settings, references)
+        tool_references = await self.tool_references()
+        load = asyncio.to_thread(load_toolset, self._services.settings, tool_references)
         if self._source is None:
             return [await load]
         toolsets = []

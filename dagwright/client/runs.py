@@ -69,7 +69,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RunGroup:
+class SharedProperties:
     """Properties that a run shares with its forks.
 
     Args:
@@ -228,7 +228,7 @@ class Runs:
             memo = await readable_memo(run)
             if run_filter.matches(run, memo):
                 summaries.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
-            # A filter that excludes most runs of the query must not read all of them.
+            # Stop early if the filter excludes most of the runs that the query finds.
             if len(summaries) == limit or run_count - len(summaries) == page_size:
                 break
         return summaries, cursor
@@ -330,7 +330,7 @@ class Runs:
         """
         return owner_in(await self._memo_of(workflow_id))
 
-    async def group_of(self, workflow_id: str) -> RunGroup:
+    async def shared_properties_of(self, workflow_id: str) -> SharedProperties:
         """Return the properties that a run shares with its forks. Complexity: one request to the server.
 
         Raises:
@@ -339,7 +339,7 @@ class Runs:
         execution = await self._existing_run(workflow_id)
         memo = await execution.memo()
         fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
-        return RunGroup(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
+        return SharedProperties(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
 
     async def document(self, view: RunView, *, full: bool = False, only_node: str | None = None) -> dict[str, Any]:
         """Return the document of a run with its large values loaded; see `hydrated_document`.

@@ -286,7 +286,7 @@ class Sessions:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
-        return await prepare((await self.with_full_answers(session)).with_short_responses())
+        return await prepare((await self.with_full_answers(session)).with_shortened_answers())
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         encoded_start = turn.start

@@ -242,7 +242,7 @@ class SessionRecord:
         turns = [replace(turn, response=answers.get(turn.run_id, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
-    def with_short_responses(self) -> "SessionRecord":
+    def with_shortened_answers(self) -> "SessionRecord":
         """Return the session with its answers cut to the lengths that a session stores."""
         responses = shorten_responses([turn.response for turn in self.turns])
         turns = [replace(turn, response=response) for turn, response in zip(self.turns, responses, strict=True)]
@@ -342,7 +342,7 @@ class SessionRecord:
 
     def _record_change(self) -> None:
         self.version += 1
-        self.turns = self.with_short_responses().turns
+        self.turns = self.with_shortened_answers().turns
         encoded_turns = [{**turn.to_json(), "response": None} for turn in self.turns]
         turn_count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=MAX_TURNS_BYTES)
         self.omitted_turns += len(self.turns) - turn_count

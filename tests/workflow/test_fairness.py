@@ -93,5 +93,5 @@ async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, bench: Benc
     fork = await run.fork(rerun=["a"])
     runs.include_in_checks(runs.client.get_workflow_handle(fork.id))
     await asyncio.wait_for(fork.result(), 60)
-    groups = [await services.runs.group_of(run_id) for run_id in (run.id, fork.id)]
-    assert [group.fairness for group in groups] == [Fairness("group", 2.5)] * 2
+    properties = [await services.runs.shared_properties_of(run_id) for run_id in (run.id, fork.id)]
+    assert [properties_of_run.fairness for properties_of_run in properties] == [Fairness("group", 2.5)] * 2

@@ -231,7 +231,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     rows = "row\n" * 10_000
     hydrated_session = session.with_answers({"a": rows, "unknown": "ignored"})
     assert [turn.answer for turn in hydrated_session.turns] == [rows, "Short."]
-    older_turn, newest_turn = hydrated_session.with_short_responses().turn_summaries()
+    older_turn, newest_turn = hydrated_session.with_shortened_answers().turn_summaries()
     assert (encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older_turn.ai_response) == (
         True,
         True,
