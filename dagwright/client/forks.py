@@ -296,7 +296,7 @@ def _reuse_and_prediction(
 
 def _omitted_nodes(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Return the nodes of the run that the fork omits because a planner plans them again."""
-    if not (plan.has_planner or plan.is_non_interactive):
+    if not (plan.has_planner or plan.has_rounds):
         return []
     fork_nodes = {node.id for node in plan.nodes}
     return [node.id for node in without_compensation(original_plan).nodes if node.id not in fork_nodes]

@@ -188,9 +188,14 @@ class CompiledPlan:
         return self.extender is not None and self.extender.get("kind") == GOAL_KIND
 
     @property
+    def has_rounds(self) -> bool:
+        """Whether the run answers a question in rounds."""
+        return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
+
+    @property
     def is_non_interactive(self) -> bool:
         """Whether the run never waits for a person: requests are rejected, and the run uses the data it has."""
-        return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
+        return self.has_rounds
 
     @property
     def visible_count(self) -> int:

@@ -42,7 +42,7 @@ class PlanAndExecute:
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
         self._tools: Mapping[str, ToolDeclaration] | None = None
-        """Tools of the goal, decoded once: thousands of messages may refer to them at the same time."""
+        """Tools of the goal, decoded only once, because thousands of messages with early nodes may need them."""
 
     def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next extension for the request.

@@ -80,7 +80,7 @@ class GoalState:
         number = parser_number if call_number is None or has_answer else call_number
         record, node_id = self.state.records[number], self.state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
-            # A run in which no node has completed fails without this check.
+            # The run fails anyway, because no node has completed.
             return
         message = f"there is no plan to continue with: {node_id!r} was {record.status.value}"
         raise GoalUnreachable(

@@ -85,7 +85,7 @@ def _reason_of(node: CompiledNode, record: Record) -> str | None:
 
 
 def _guidance_in(result: Any) -> Iterator[str]:
-    """Yield the guidance of people as text, without guidance that has nodes: the run adds those nodes."""
+    """Yield the guidance of people as text. Guidance with nodes is omitted, because the run adds the nodes."""
     if isinstance(result, list):
         for part in result:
             yield from _guidance_in(part)

@@ -289,7 +289,7 @@ def without_later_rounds(plan: CompiledPlan, rerun_ids: Collection[str]) -> Comp
         plan: plan of a run with all its extensions; a plan without rounds is returned unchanged.
         rerun_ids: ids of the nodes that a fork runs again.
     """
-    if not plan.is_non_interactive:
+    if not plan.has_rounds:
         return plan
     reserved_names = [node.id.partition("#")[0] if is_reserved(node.id) else None for node in plan.nodes]
     rerun_numbers = [

@@ -55,7 +55,7 @@ class RoundsLimits:
     """Limits for the planner, the worker tools and the whole question, and the kind of synthesis.
 
     Args:
-        max_rounds: maximum planner calls, not counting repairs.
+        max_rounds: maximum number of planner calls, not counting repairs.
         worker_timeout_s: seconds per call of a worker tool that declares no timeout.
         deadline_s: seconds for the whole question; `None` for no limit.
         synthesis: how the slots become the answer.
@@ -78,7 +78,7 @@ class RoundsSpec:
         schema: response format of the planner.
         planner_prompt, answer_prompt: system messages.
         config: settings of the model calls.
-        max_rounds: maximum planner calls, not counting repairs.
+        max_rounds: maximum number of planner calls, not counting repairs.
         worker_timeout_s: seconds per call of a worker tool that declares no timeout.
         turns: earlier turns of the session, for run documents. Models see them only in the prompt of the intention.
         synthesis: how the slots become the answer.

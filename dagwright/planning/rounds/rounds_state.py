@@ -289,10 +289,10 @@ class RoundsState:
         used_ids: dict[int, None] = {}
         ids_to_visit = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
         while ids_to_visit:
-            source = ids_to_visit.pop()
-            if source not in used_ids and source in self.sub_goals:
-                used_ids[source] = None
-                ids_to_visit += self.sub_goals[source].sub_goal.sources
+            source_id = ids_to_visit.pop()
+            if source_id not in used_ids and source_id in self.sub_goals:
+                used_ids[source_id] = None
+                ids_to_visit += self.sub_goals[source_id].sub_goal.sources
         return [
             progress
             for progress in self.sub_goals.values()
