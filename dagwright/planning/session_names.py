@@ -28,12 +28,12 @@ def identity_of(result: Any) -> dict[str, Any] | None:
     """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
     fields = _identity_of_stored_result(result) if isinstance(result, StoredValue) else result
     fields = fields if isinstance(fields, Mapping) else {"id": fields}
-    identity = fields.get("id")
-    identity = str(identity) if type(identity) is int else identity
-    if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
+    entity_id = fields.get("id")
+    entity_id = str(entity_id) if type(entity_id) is int else entity_id
+    if not isinstance(entity_id, str) or not entity_id.strip() or len(entity_id.encode()) > IDENTITY_BYTES:
         return None
     return {
-        "id": identity,
+        "id": entity_id,
         **{key: line_or_none(fields.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTITY_FIELDS[1:]},
     }
 

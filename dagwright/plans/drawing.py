@@ -78,7 +78,7 @@ class Drawing:
 
     @property
     def shows_run(self) -> bool:
-        """Whether the drawing shows a run, and so states."""
+        """Whether the drawing shows a run, with the states of its nodes."""
         return self.status is not None
 
     def to_svg(self) -> str:

@@ -116,18 +116,18 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
         successors[source].append(target)
         unplaced_predecessors[target] += 1
     roots = [node for node in range(count) if not unplaced_predecessors[node]]
-    layer, placed_nodes = [0] * count, list(roots)
+    layer_of, placed_nodes = [0] * count, list(roots)
     for node in placed_nodes:
         for target in successors[node]:
-            layer[target] = max(layer[target], layer[node] + 1)
+            layer_of[target] = max(layer_of[target], layer_of[node] + 1)
             unplaced_predecessors[target] -= 1
             if not unplaced_predecessors[target]:
                 placed_nodes.append(target)
     if len(placed_nodes) < count:
         raise CyclicGraph("the graph has a cycle")
     for node in roots:
-        layer[node] = min((layer[target] - 1 for target in successors[node]), default=0)
-    return layer
+        layer_of[node] = min((layer_of[target] - 1 for target in successors[node]), default=0)
+    return layer_of
 
 
 def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _LayeredGraph:
@@ -222,9 +222,9 @@ def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, node_co
     """Return the vertical centre of each vertex: near its neighbours, in the order of its layer, without overlap."""
     offsets = [_offsets(order, heights, node_count=node_count) for order in graph.orders]
     centres = [0.0] * len(graph.layer_of)
-    for order, offset in zip(graph.orders, offsets, strict=True):
-        for vertex, distance in zip(order, offset, strict=True):
-            centres[vertex] = distance - offset[-1] / 2
+    for order, layer_offsets in zip(graph.orders, offsets, strict=True):
+        for vertex, offset in zip(order, layer_offsets, strict=True):
+            centres[vertex] = offset - layer_offsets[-1] / 2
     weights = [1.0 if vertex < node_count else _WAYPOINT_WEIGHT for vertex in range(len(centres))]
     for pass_number in range(_STRAIGHTENING_PASSES):
         uses_both_sides = pass_number >= _STRAIGHTENING_PASSES - 2

@@ -131,7 +131,7 @@ def free_id(name: str, taken_ids: Collection[str]) -> str:
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
 _OPTION_ALIASES = {"depends_on": "needs", "after": "needs"}
 """Name of an option in plan files or other libraries -> name of the option of `Plan.add`."""
-_FIELDS_WITH_VALUES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
+_FIELDS_WITH_REFERENCES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
 """Fields in which references are replaced when the plan runs."""
 _NO_NEEDS = ()
 """Default of `needs`, recognized by identity: Python has a single empty tuple."""
@@ -189,9 +189,9 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
     """
     for path, use in uses:
         at = pointer(*path)
-        if path[0] not in _FIELDS_WITH_VALUES:
+        if path[0] not in _FIELDS_WITH_REFERENCES:
             message = f"{use.handle!r} is used in {path[0]}, which is constant"
-            hint = f"handles are possible in {', '.join(_FIELDS_WITH_VALUES)}"
+            hint = f"handles are possible in {', '.join(_FIELDS_WITH_REFERENCES)}"
             yield Problem("invalid_reference", message, at, node.id, hint)
         elif use.owner is not owner:
             message = f"{use.handle!r} belongs to another plan"

@@ -50,10 +50,9 @@ class PlanForTransfer:
 async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanForTransfer:
     """Prepare a plan for the input of a run: parts that are too large are stored in the payload store.
 
-    Large regions, groups of pure nodes that one activity runs, are offloaded first, because the run never loads their
-    nodes. If the plan is still too large, it is
-    stored in pages: the first page is the plan without its nodes, each other page has nodes as columns, in plan
-    order.
+    Large regions (groups of pure nodes that one activity runs) are offloaded first, because the run never loads their
+    nodes. If the plan is still too large, it is stored in pages. The first page is the plan without its nodes. Each
+    other page has nodes as columns, in plan order.
 
     Raises:
         StoreUnavailable: the plan cannot be stored now.

@@ -302,8 +302,8 @@ class Plan:
             type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
             prompt: question to a person if the value is missing.
             default: value if none is given.
-            schema: JSON Schema that is added to the type, such as `{"minimum": 0}`; if it has a `type`, it replaces the
-                type.
+            schema: JSON Schema that is added to `type`, such as `{"minimum": 0}`. A `type` in the schema replaces the
+                argument.
 
         Raises:
             PlanInvalid: the name is invalid or already used, the default has another type, the schema is invalid, or
@@ -461,8 +461,8 @@ class Plan:
     def call(self, tool: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Callable[..., NodeHandle[Any]]:
         """Return a function that adds a node and has the parameters of the tool, so that type checkers check them.
 
-        `plan.call(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. Pass a
-        handle in place of a value as `handle.value`, which has the static type of the value.
+        `plan.call(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. To
+        pass a handle in place of a value, write `handle.value`, which has the static type of the value.
 
         Args:
             tool: a function with `@tool`.

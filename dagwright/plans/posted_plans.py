@@ -239,11 +239,11 @@ def _report_unknown_plan(problems: list[Problem], names: Sequence[str], plan: st
 def _sub_plan_names(plan: Any) -> Iterator[str]:
     nodes = plan.get("nodes") if isinstance(plan, dict) else None
     for node in nodes if isinstance(nodes, list) else ():
-        inner = node.get("plan") if isinstance(node, dict) else None
-        if isinstance(inner, str):
-            yield inner
+        sub_plan = node.get("plan") if isinstance(node, dict) else None
+        if isinstance(sub_plan, str):
+            yield sub_plan
         else:
-            yield from _sub_plan_names(inner)
+            yield from _sub_plan_names(sub_plan)
 
 
 def _errors(plan: Any, invalid: PlanInvalid) -> list[dict[str, Any]]:
