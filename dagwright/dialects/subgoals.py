@@ -67,7 +67,7 @@ def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
 def _read_metadata(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
     action, reasoning = raw.get("action", "continue"), raw.get("reasoning")
     if action != "continue":
-        message = f"'action' must be 'continue', the action with sub-goals, not {describe(action)}"
+        message = f"'action' must be 'continue' in a document with sub-goals, not {describe(action)}"
         draft.problems.append(Problem("invalid_field", message, "/action"))
     if isinstance(reasoning, str):
         draft.metadata["reasoning"] = reasoning

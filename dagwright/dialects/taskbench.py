@@ -2,7 +2,8 @@
 
 Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
 positional values, or of `{"name", "value"}`. A link names two tasks. In a named argument, the name of a linked task
-is a reference to the result of that task. The steps become the titles of the nodes, if there are as many.
+is a reference to the result of that task. If there are as many steps as nodes, the steps become the titles of the
+nodes.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """
@@ -171,7 +172,7 @@ def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], 
     linked_numbers = [number for number in graph.dependencies.get(entry.index, ()) if graph.task_names[number] == value]
     if len(set(linked_numbers)) == 1:
         return "{{" + str(ResultOf(f"node-{linked_numbers[0]}", "result")) + "}}"
-    message = f"{value!r} is the name of a task, but no link leads from that task to this node: is the value a text?"
+    message = f"{value!r} is the name of a task, but no link leads from that task to this node"
     entry.report("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
     return None
 

@@ -28,12 +28,13 @@ MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 _JSON_START = re.compile(r"[{\[]\s*(?:[{\"'\u201c]|[A-Za-z_]\w*\s*:)")
 _SEPARATORS = re.compile(r"[\s._\-/]+")
 _NEAR_SCORE: Final = 80.0
-"""Minimum similarity, from 0 to 100, of two names that differ only in one or two letters of a word."""
+"""Minimum similarity, from 0 to 100, of a tool name that may replace an unknown name."""
 
 _CLEAR_MARGIN: Final = 8.0
 """Minimum difference between the similarities of the best and the second-best name."""
 
 _CANDIDATE_SCORE: Final = 60.0
+"""Minimum similarity of a tool name that a problem suggests."""
 _MAX_NAMES: Final = 500
 """Maximum number of unknown tool names of one plan that are compared with known names."""
 

@@ -233,7 +233,7 @@ class _Repairer:
         return str(node.get("id")) if isinstance(node, dict) else f"number {index + 1}"
 
     def _numbers_of_ids(self) -> Mapping[int, int] | None:
-        """Map the numbers in IDs to nodes; return `None` unless all IDs are one word with different numbers."""
+        """Map the numbers in IDs to nodes; return `None` unless all IDs are the same word with different numbers."""
         numbers: dict[int, int] = {}
         words = set()
         for index in range(len(self.nodes)):

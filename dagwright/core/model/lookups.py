@@ -172,8 +172,8 @@ def _add_bind_dependency(
         else (path, template)
         for path, template in node.bindings
     ]
-    # If the join is not `all`, one more dependency could start the node too early. The other dependencies of the node
-    # wait for the bind node already.
+    # With a join other than `all`, the completed bind node could start the node too early. The other dependencies of
+    # the node wait for the bind node already.
     needs_edge = not node.dependencies or node.join[0] == "all"
     dependencies = (*node.dependencies, bind_number) if needs_edge else node.dependencies
     return replace(node, bindings=tuple(bindings), dependencies=dependencies)

@@ -36,8 +36,8 @@ class Resolver:
         undo: name of the tool that compensates for `bind`; in a model's plan for the profile `intents`, calls with this
             compensation need no approval.
         types: entity type as plans write it, in lower case with dashes -> its kind; `None` is any kind of entities.
-        terms: kinds that are closed lists of terms, not kinds of entities. An argument with the name of such a kind
-            takes the code of a term.
+        terms: kinds whose members are the terms of a closed list, not entities. An argument with the name of such a
+            kind takes the code of a term.
         filters: name of a filter -> its text format, empty for any text.
     """
 

@@ -221,7 +221,7 @@ def missing_slots(
 ) -> list[tuple[str, str | None]]:
     """Return the missing required slots of a call, each with the reference that resolved to null, if any.
 
-    A slot is missing if its argument is null, or is a list of references of which one resolved to null.
+    A slot is missing if its argument is omitted or null, or if a reference in the argument resolved to null.
 
     Args:
         arguments: resolved arguments of the call.
