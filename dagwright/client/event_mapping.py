@@ -63,7 +63,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     Args:
         may_have_waited: the client may have received `node.waiting` for any running node.
     """
-    if snapshot.cursor.event == 0 and snapshot.cursor.run == 1:
+    if snapshot.cursor.event == 0 and snapshot.cursor.execution == 1:
         return ReportedState()
     states = states_of(snapshot.scheduler)
     recorded_states = {task: (state.status, state.attempts) for task, state in states.items()}

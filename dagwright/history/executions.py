@@ -16,15 +16,15 @@ class Cursor:
     """Position in the history of a run; as `str`, for example `2-145`.
 
     Args:
-        run: number of the execution, 1 for the first.
+        execution: number of the execution, 1 for the first.
         event: id of the last event that was read; 0 before the first.
     """
 
-    run: int
+    execution: int
     event: int
 
     def __str__(self) -> str:
-        return f"{self.run}-{self.event}"
+        return f"{self.execution}-{self.event}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -33,10 +33,10 @@ class Cursor:
         Raises:
             ValueError: the text is not a cursor.
         """
-        run, separator, event = text.partition("-")
-        if not (separator and run.isdecimal() and event.isdecimal() and len(text) < 30 and int(run) > 0):
+        execution, separator, event = text.partition("-")
+        if not (separator and execution.isdecimal() and event.isdecimal() and len(text) < 30 and int(execution) > 0):
             raise ValueError(f"{text!r:.40} is not a cursor; a cursor looks like 1-145")
-        return cls(int(run), int(event))
+        return cls(int(execution), int(event))
 
 
 START = Cursor(1, 0)

@@ -1,7 +1,7 @@
 """Items of large maps: the parent run knows the batches, and the run of a batch knows its items.
 
-If items have keys, the histories of the batches show which batch has a key. Several histories are read at a time, and
-only the start of each.
+If items have keys, only the histories of the batches show which batch has an item. Several histories are read at a
+time, and only the start of each.
 """
 
 import asyncio

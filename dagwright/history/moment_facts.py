@@ -127,6 +127,7 @@ def has_started(state: TaskState, record: Record) -> bool:
     """
     if state.status is NodeStatus.RUNNING or state.attempts:
         return True
+    # If a waiting task has started later, the record has the time of that later start.
     started_at_is_valid = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
     return (
         started_at_is_valid

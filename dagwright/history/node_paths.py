@@ -1,7 +1,4 @@
-"""Resolution of paths such as `archive/check` to the run that has the node.
-
-SubPlanNotStarted    the path leads into a sub-plan that has not started
-"""
+"""Resolution of paths such as `archive/check` to the run that has the node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -151,7 +151,7 @@ def _pause_reason(activity: PendingActivityInfo) -> str | None:
 
 
 def _deferral_reason(activity: PendingActivityInfo) -> str | None:
-    """Return why a call waits although a worker could make it: before its next attempt, or in a worker for a limit."""
+    """Return why a call waits, before its next attempt or in a worker, although a worker could execute the call."""
     if _is_backing_off(activity) and activity.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(activity.last_failure)
     is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED

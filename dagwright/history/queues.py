@@ -62,7 +62,7 @@ class OpenCall:
         tool: name of the activity.
         is_foreign: the tool is served by a worker of another program.
         pause_reason: why the server has paused the call: its tool is paused, or a user has paused the activity.
-        deferral_reason: why the call waits although a worker could make it, such as a rate limit.
+        deferral_reason: why the call waits although a worker could execute it, such as a rate limit.
     """
 
     queue: Queue

@@ -254,7 +254,7 @@ class HistoryReplay:
         self._activity_of_event[event.event_id] = attributes.activity_id
         preparation_id = PREPARATION_IDS.get(attributes.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
-            # No node has started yet; later, the activity of a node may have any of these IDs.
+            # No node has started yet; later, the activity of a node may have the same ID.
             self._activity_of_event[event.event_id] = preparation_id
             if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)

@@ -268,9 +268,9 @@ class RunReader:
         """Return a reader at a position; `None` if the server no longer retains the execution."""
         description = await self._describe()
         executions = await self._executions_until(description)
-        if cursor.run > len(executions):
+        if cursor.execution > len(executions):
             return None
-        reader = self._reader(executions[cursor.run - 1], number=cursor.run)
+        reader = self._reader(executions[cursor.execution - 1], number=cursor.execution)
         try:
             await reader.read_to(cursor.event)
         except RPCError as error:

@@ -216,7 +216,7 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
         }
         remaining_updates = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
         assert [set(update.changed_ids) for update in remaining_updates] == [all_changed_ids - completed_ids_at_cursor]
-        assert cursor.run == 1 or completed_ids_at_cursor
+        assert cursor.execution == 1 or completed_ids_at_cursor
 
 
 async def test_run_with_many_executions_is_listed_once(

@@ -64,7 +64,7 @@ class BatchNodes:
     """Nodes of one batch.
 
     Args:
-        awaited_numbers: nodes outside the batch that end while it runs.
+        awaited_numbers: nodes outside the batch that end while the batch runs.
     """
 
     def __init__(self, scheduler: "RunScheduler", *, awaited_numbers: Sequence[int] = ()) -> None:

@@ -49,12 +49,10 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
         message["outside"] = _outside_data(scheduler, task)
     encoded = pydantic_core.to_json(message)
     if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
-        values = (
-            f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs"
-        )
-        limit_text = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
         raise BatchTooLarge(
-            f"{values} {limit_text}; combine the values with a tool, whose result is passed by reference"
+            f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs "
+            f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed; "
+            "combine the values with a tool, whose result is passed by reference"
         )
     return encoded
 
