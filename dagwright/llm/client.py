@@ -368,7 +368,7 @@ class ModelStream:
             raise client._to_failure(error, self._prepared_call) from error
 
 
-def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
+def _no_secret(name: str) -> str | None:  # noqa: ARG001 - signature of `find_secret`
     return None
 
 
@@ -410,7 +410,7 @@ class ModelSetup:
 
 
 class ModelClients:
-    """One client for each model server that requests name. Use it with `async with`, on one event loop.
+    """One client for each model server that a request names. Use it with `async with`, on one event loop.
 
     Args:
         setup: model settings of the worker.

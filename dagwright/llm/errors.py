@@ -119,9 +119,9 @@ def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: da
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
     error = model_error_of(service_error)
     description = cut_bytes(_message(service_error, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
-    limit = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
+    limit_text = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
     advice = "" if service_error.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
-    advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit)
+    advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit_text)
     delay = requested_delay(service_error.headers, now=now) if error.action is Action.RETRY else None
     failure = ModelFailure(error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = service_error.partial, service_error.usage
@@ -172,15 +172,15 @@ def _classify_body(service_error: ServiceError) -> ModelError | None:
     """Classify an error by its body, which is more specific than the status and more consistent between servers."""
     body = service_error.body
     codes = {body.code.lower(), body.type.lower()}
-    description = f"{body.message or body.text}".lower()[:10_000]
+    server_text = f"{body.message or body.text}".lower()[:10_000]
     status = service_error.status or 0
-    if codes & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
+    if codes & _QUOTA_CODES or status == 402 or _QUOTA.search(server_text):
         return ModelError.QUOTA_EXCEEDED
-    if codes & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
+    if codes & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(server_text)):
         return ModelError.CONTEXT_EXCEEDED
-    if codes & _FILTER_CODES or (status < 500 and _FILTER.search(description)):
+    if codes & _FILTER_CODES or (status < 500 and _FILTER.search(server_text)):
         return ModelError.FILTERED
-    if codes & _UNKNOWN_MODEL_CODES or (status in (400, 404) and _UNKNOWN_MODEL.search(description)):
+    if codes & _UNKNOWN_MODEL_CODES or (status in (400, 404) and _UNKNOWN_MODEL.search(server_text)):
         return ModelError.MODEL_UNKNOWN
     if codes & _KEY_CODES:
         return ModelError.KEY_REJECTED
@@ -223,10 +223,8 @@ def _message(service_error: ServiceError, error: ModelError, target: CallTarget)
     return f"{endpoint} {_without_key(service_error.description, target)}"
 
 
-def _without_key(description: str, target: CallTarget) -> str:
-    return (
-        description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _MIN_REDACTED_CHARACTERS else description
-    )
+def _without_key(text: str, target: CallTarget) -> str:
+    return text.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _MIN_REDACTED_CHARACTERS else text
 
 
 def parse_error_body(content: Any, text: str) -> ErrorContent:

@@ -29,7 +29,7 @@ _MAX_OPTIONS = 200
 _DATA_FIELD = "data"
 """Field for data whose schema has no properties."""
 _OPTION_WITH_RESULT = "value"
-"""Option for a failed node. The answer would also need a result, and a flat form has no field for the result."""
+"""Option for a failed node. Forms omit this option: its answer also needs a result, and forms have no such field."""
 
 
 class InvalidJson(Exception):

@@ -104,7 +104,7 @@ def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: 
             "type": "string",
             "enum": template_names,
             "description": "Name of a published plan, instead of `plan`. Each published plan is also a tool, but that "
-            "tool has no `run_id`, `timeout` and `wait_s`.",
+            "tool has no `run_id`, `timeout` or `wait_s`.",
         }
     }
     agents = [card.name for card in agent_cards(declarations)]

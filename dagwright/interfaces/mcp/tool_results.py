@@ -13,8 +13,8 @@ import mcp_types as types
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
 
-_FAILURES_SHOWN = 20
-_NOTES_SHOWN = 20
+_MAX_SHOWN_FAILURES = 20
+_MAX_SHOWN_NOTES = 20
 _ERROR_STATUSES = ("failed", "cancelled")
 _FINAL_STATUSES = (*_ERROR_STATUSES, "completed", "completed_with_failures")
 _ANSWER_ARGUMENTS: Mapping[str, str] = {
@@ -76,7 +76,7 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
     if document["waiting_for"]:
         content["waiting_for"] = [*document["waiting_for"]]
     if document["notes"]:
-        content["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
+        content["notes"] = [note.get("message") for note in document["notes"][:_MAX_SHOWN_NOTES]]
     return result_of(content, is_error=status in _ERROR_STATUSES)
 
 
@@ -119,8 +119,10 @@ def _how_to_answer(requests: Sequence[Mapping[str, Any]], run_id: str) -> str:
 
 
 def _failures(nodes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    failed = [(name, node["error"]) for name, node in nodes.items() if node["status"] == "failed" and node["error"]]
+    failed_nodes = [
+        (name, node["error"]) for name, node in nodes.items() if node["status"] == "failed" and node["error"]
+    ]
     return [
         {"node_id": name, "code": error["code"], "message": error["message"]}
-        for name, error in failed[:_FAILURES_SHOWN]
+        for name, error in failed_nodes[:_MAX_SHOWN_FAILURES]
     ]
