@@ -320,7 +320,7 @@ class Client:
             session=session,
             template=template,
         )
-        summaries, _ = await self._services.runs.filled_page_of_runs(
+        summaries, _ = await self._services.runs.nonempty_page_of_runs(
             limit=limit, run_filter=run_filter, after=_parse_cursor(after)
         )
         return summaries

@@ -202,7 +202,7 @@ class Runs:
         Raises:
             SearchAttributesMissing: the namespace lacks search attributes.
         """
-        summaries, _ = await self.filled_page_of_runs(limit=limit, run_filter=run_filter)
+        summaries, _ = await self.nonempty_page_of_runs(limit=limit, run_filter=run_filter)
         return summaries
 
     async def page_of_runs(
@@ -233,7 +233,7 @@ class Runs:
                 break
         return summaries, cursor
 
-    async def filled_page_of_runs(
+    async def nonempty_page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
     ) -> tuple[list[RunSummary], ListCursor | None]:
         """Like `page_of_runs`, but skip empty pages."""

@@ -16,7 +16,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.store.payloads import OWNERS, CacheEntry, PayloadStore, StoredPayload
 
 MARGIN = timedelta(days=1)
-"""Subtracted from each bound: the clocks of store, server and worker may differ, and the list of runs may lag."""
+"""Subtracted from each cutoff: the clocks of store, server and worker may differ, and the list of runs may lag."""
 _MAX_CONCURRENT_REMOVALS = 64
 
 
@@ -66,14 +66,14 @@ class NamespaceRetention:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalBound:
-    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the bound."""
+class RemovalCutoff:
+    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the cutoff."""
 
     renewed_before: datetime
     reason: str
 
 
-def removal_bound(retention: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalBound:
+def removal_cutoff(retention: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalCutoff:
     """Return the time before which payloads are no longer needed.
 
     Args:
@@ -89,15 +89,15 @@ def removal_bound(retention: NamespaceRetention, *, owners: Collection[str], now
     if retention.retention_period <= timedelta(0):
         raise RetentionUnknown(f"the namespace {retention.namespace} does not report its retention period")
     retained_since = now - retention.retention_period - MARGIN
-    age_bound = RemovalBound(
+    age_cutoff = RemovalCutoff(
         retained_since,
         f"the namespace {retention.namespace} retains runs for {_days(retention.retention_period)}, and a day is added",
     )
     start_times = _start_times(retention.runs)
     oldest_id = min(start_times, key=lambda workflow_id: (start_times[workflow_id], workflow_id), default=None)
     if oldest_id is None or start_times[oldest_id] - MARGIN >= retained_since:
-        return age_bound
-    return RemovalBound(
+        return age_cutoff
+    return RemovalCutoff(
         start_times[oldest_id] - MARGIN, f"the run {oldest_id!r} is still listed, and a day before its start is added"
     )
 
@@ -163,7 +163,7 @@ class StoreUsage:
     Args:
         total: all payloads.
         oldest_renewed_at: when the oldest payload was last stored or renewed; `None` if there is no payload.
-        removable: payloads that may be removed; `None` without a bound.
+        removable: payloads that may be removed; `None` without a cutoff.
     """
 
     total: Amount
@@ -171,7 +171,7 @@ class StoreUsage:
     removable: Amount | None
 
 
-async def measure_payloads(store: PayloadStore, bound: RemovalBound | None) -> StoreUsage:
+async def measure_payloads(store: PayloadStore, cutoff: RemovalCutoff | None) -> StoreUsage:
     """Measure the payloads of a store.
 
     Raises:
@@ -181,9 +181,9 @@ async def measure_payloads(store: PayloadStore, bound: RemovalBound | None) -> S
     async for payload in store.list_payloads():
         total = total.plus(payload)
         oldest = payload.renewed_at if oldest is None else min(oldest, payload.renewed_at)
-        if bound is not None and payload.renewed_at < bound.renewed_before:
+        if cutoff is not None and payload.renewed_at < cutoff.renewed_before:
             removable = removable.plus(payload)
-    return StoreUsage(total, oldest, None if bound is None else removable)
+    return StoreUsage(total, oldest, None if cutoff is None else removable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amoun
     return removed_amount
 
 
-async def remove_payloads(store: PayloadStore, bound: RemovalBound) -> Amount:
-    """Remove the payloads before the bound, and return the removed amount.
+async def remove_payloads(store: PayloadStore, cutoff: RemovalCutoff) -> Amount:
+    """Remove the payloads before the cutoff, and return the removed amount.
 
     Payloads that are renewed in the meantime are kept.
 
@@ -231,19 +231,19 @@ async def remove_payloads(store: PayloadStore, bound: RemovalBound) -> Amount:
     removed_amount = Amount()
     payloads: list[StoredPayload] = []
     async for payload in store.list_payloads():
-        if payload.renewed_at < bound.renewed_before:
+        if payload.renewed_at < cutoff.renewed_before:
             payloads.append(payload)
         if len(payloads) == _MAX_CONCURRENT_REMOVALS:
-            removed_amount = await _remove_batch(store, payloads, bound, previous_amount=removed_amount)
+            removed_amount = await _remove_batch(store, payloads, cutoff, previous_amount=removed_amount)
             payloads = []
-    return await _remove_batch(store, payloads, bound, previous_amount=removed_amount)
+    return await _remove_batch(store, payloads, cutoff, previous_amount=removed_amount)
 
 
 async def _remove_batch(
-    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, previous_amount: Amount
+    store: PayloadStore, payloads: Sequence[StoredPayload], cutoff: RemovalCutoff, *, previous_amount: Amount
 ) -> Amount:
     removals = await asyncio.gather(
-        *(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in payloads)
+        *(store.delete(payload.ref, renewed_before=cutoff.renewed_before) for payload in payloads)
     )
     removed_amount = previous_amount
     for payload, is_removed in zip(payloads, removals, strict=True):

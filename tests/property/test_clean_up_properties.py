@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.store.clean_up import MARGIN, ListedRun, NamespaceRetention, RetentionUnknown, removal_bound
+from dagwright.store.clean_up import MARGIN, ListedRun, NamespaceRetention, RetentionUnknown, removal_cutoff
 from tests.support.example_counts import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -101,16 +101,16 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         if put <= now + timedelta(hours=11)
     ]
     try:
-        bound = removal_bound(
+        cutoff = removal_cutoff(
             NamespaceRetention("default", NAMESPACE_ID, retention, listed_runs), owners=[NAMESPACE_ID], now=now
         )
     except RetentionUnknown:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
         return
-    assert [put for put in needed_put_times if put < bound.renewed_before] == []
+    assert [put for put in needed_put_times if put < cutoff.renewed_before] == []
     oldest = min((run.earliest_start for run in listed_runs), default=now)
-    assert bound.renewed_before == min(now - retention, oldest) - MARGIN
+    assert cutoff.renewed_before == min(now - retention, oldest) - MARGIN
 
 
 RUN = ListedRun("a", "a-0", "a-0", START)
@@ -119,10 +119,10 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 @settings(deadline=None)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
 def test_removal_bound_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
-    bound = removal_bound(
+    cutoff = removal_cutoff(
         NamespaceRetention("default", NAMESPACE_ID, timedelta(days=1), runs),
         owners=[NAMESPACE_ID],
         now=START + timedelta(days=50),
     )
-    assert bound.renewed_before == START - MARGIN
-    assert bound.reason == "the run 'a' is still listed, and a day before its start is added"
+    assert cutoff.renewed_before == START - MARGIN
+    assert cutoff.reason == "the run 'a' is still listed, and a day before its start is added"

@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
-from dagwright.store.clean_up import removal_bound, remove_payloads
+from dagwright.store.clean_up import removal_cutoff, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
@@ -90,8 +90,8 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
         await claim_store(runs.store, client)
         retention = await read_retention(client)
         removed_at = datetime.now(UTC) + timedelta(days=300)
-        bound = removal_bound(retention, owners=await runs.store.owners(), now=removed_at)
-        assert (await remove_payloads(runs.store, bound)).count == 0
+        cutoff = removal_cutoff(retention, owners=await runs.store.owners(), now=removed_at)
+        assert (await remove_payloads(runs.store, cutoff)).count == 0
         assert (await _read_error_and_notes(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):
             path.write_bytes(b"something else")

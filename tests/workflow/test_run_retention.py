@@ -22,7 +22,7 @@ from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.server.store_notes import StoreIdentity, adopt_store, check_store, publish_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import StoreMismatch, StoreUnavailable
-from dagwright.store.clean_up import MARGIN, ListedRun, RetentionUnknown, removal_bound
+from dagwright.store.clean_up import MARGIN, ListedRun, RetentionUnknown, removal_cutoff
 from dagwright.store.folder import FolderStore
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
@@ -135,14 +135,14 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     retention, now = await read_retention(separate_client), datetime.now(UTC)
     owners = [retention.namespace_id]
     partial_retention = replace(retention, runs=[first_resumed, second_resumed, parent, child])
-    assert removal_bound(partial_retention, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
+    assert removal_cutoff(partial_retention, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
     # After its retention, the first execution is no longer listed, while the second execution is.
     for run, message in (
         (second_resumed, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):
-            removal_bound(replace(retention, runs=[run]), owners=owners, now=now)
+            removal_cutoff(replace(retention, runs=[run]), owners=owners, now=now)
 
 
 async def test_removal_bound_of_a_namespace_is_the_oldest_start_of_its_runs(
@@ -158,14 +158,14 @@ async def test_removal_bound_of_a_namespace_is_the_oldest_start_of_its_runs(
     now = STARTED_AT + timedelta(days=300)
 
     retention = await read_retention(separate_client)
-    assert removal_bound(retention, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+    assert removal_cutoff(retention, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
 
     await separate_client.execute_workflow(
         wire.WORKFLOW_RUN_PLAN, {"started_at": STARTED_AT.isoformat()}, id="continued", task_queue=QUEUE
     )
     await _wait_for_runs(separate_client, 2)
     assert (
-        removal_bound(await read_retention(separate_client), owners=owners, now=now).renewed_before
+        removal_cutoff(await read_retention(separate_client), owners=owners, now=now).renewed_before
         == STARTED_AT - MARGIN
     )
 

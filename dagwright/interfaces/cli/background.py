@@ -37,7 +37,7 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     The worker has the environment of this process, keeps the server running, and runs until `LocalServer.stop`.
 
     Raises:
-        CommandError: a process that serves runs of this folder has other settings.
+        CommandError: a process that serves runs of this state folder has other settings.
     """
     daemon = LocalServer(settings).worker(_worker_name(toolset))
     command = [*_PROGRAM, "worker", "--task-queue", settings.task_queue, *options_of(toolset)]
@@ -54,7 +54,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
         port: as in `open_socket`.
 
     Raises:
-        CommandError: the gateway does not start, or a process that serves runs of this folder has other settings.
+        CommandError: the gateway does not start, or a process that serves runs of this state folder has other settings.
     """
     daemon = LocalServer(settings).worker(GATEWAY)
     address_file = settings.state_dir / "workers" / f"{GATEWAY}.json"

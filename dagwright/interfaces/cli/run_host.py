@@ -28,10 +28,10 @@ async def open_start_connection(
 
     Args:
         has_worker: whether the command runs a worker. The settings must then be those of the other processes that
-            serve runs of this folder.
+            serve runs of this state folder.
 
     Raises:
-        SettingsDiffer: another process that serves runs of this folder has other settings.
+        SettingsDiffer: another process that serves runs of this state folder has other settings.
         PricesUnreadable: the prices of models cannot be read; every worker needs them.
         ServerUnreachable: no server is reachable.
         StoreMismatch: the workers use another payload store.
@@ -53,7 +53,7 @@ async def serving_toolset(client: Client, toolset: Toolset | None, *, settings: 
         toolset: tools of the worker; `None` starts no worker.
 
     Raises:
-        CommandError: another process that serves runs of this folder has other settings.
+        CommandError: another process that serves runs of this state folder has other settings.
     """
     if toolset is None:
         yield
@@ -102,7 +102,7 @@ async def continue_in_background(settings: Settings, toolset: Toolset) -> None:
     environment of that command, and could not be ended, because another command might already use the worker.
 
     Raises:
-        CommandError: a process that serves runs of this folder has other settings.
+        CommandError: a process that serves runs of this state folder has other settings.
     """
     await start_worker(settings, toolset)
     # The worker starts first: if its start fails, the server must not keep running.

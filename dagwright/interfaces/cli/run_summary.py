@@ -222,7 +222,7 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
         # All nodes had completed before the cancellation arrived.
         timing_note = ", after all nodes had completed"
     uncertain_count = precautionary_count(view.scheduler.state) if view.scheduler and compensated_counts else 0
-    uncertain_text = f" ({uncertain_count:,} of failed calls that may have had an effect)" if uncertain_count else ""
+    uncertain_text = f" ({uncertain_count:,} for failed calls that may have had an effect)" if uncertain_count else ""
     groups = (
         ("nodes", _counts_text(counts - compensated_counts)),
         ("compensation", f"{_counts_text(compensated_counts)}{uncertain_text}"),

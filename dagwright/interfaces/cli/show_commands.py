@@ -53,7 +53,7 @@ from dagwright.interfaces.cli.round_text import phase_line, reason_lines
 from dagwright.interfaces.cli.run_commands import ListArguments
 from dagwright.interfaces.cli.run_summary import found_entity_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.status_rows import status_rows
-from dagwright.interfaces.cli.tool_command import paused_line
+from dagwright.interfaces.cli.tool_command import pause_line
 from dagwright.plans.drawing_text import MARKS
 from dagwright.server import Server
 from dagwright.settings import load_settings
@@ -82,14 +82,14 @@ def list_runs(arguments: ListArguments, output: Output) -> int:
     after = parse_cursor(arguments.after)
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
-        summaries, cursor = await runs.filled_page_of_runs(limit=arguments.limit, run_filter=run_filter, after=after)
+        summaries, cursor = await runs.nonempty_page_of_runs(limit=arguments.limit, run_filter=run_filter, after=after)
         if output.is_json:
             output.document({"runs": [run.to_json() for run in summaries], **next_page_field(cursor)})
             return ExitCode.COMPLETED
         if summaries:
             output.show(_table(summaries))
             for pause in await runs.paused_tools():
-                output.print(paused_line(pause))
+                output.print(pause_line(pause))
             if url := server.runs_url():
                 output.print(f"Temporal UI: {url}")
         else:

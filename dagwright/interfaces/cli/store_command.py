@@ -22,12 +22,12 @@ from dagwright.store import PayloadStore, open_store
 from dagwright.store.clean_up import (
     Amount,
     CacheUsage,
-    RemovalBound,
+    RemovalCutoff,
     RetentionUnknown,
     StoreUsage,
     measure_cache,
     measure_payloads,
-    removal_bound,
+    removal_cutoff,
     remove_expired_entries,
     remove_payloads,
 )
@@ -40,17 +40,17 @@ class _StoreReport:
     location: str
     usage: StoreUsage
     cache_usage: CacheUsage
-    removal_limit: RemovalBound | None
+    cutoff: RemovalCutoff | None
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        removal_limit, removable = self.removal_limit, self.usage.removable
+        cutoff, removable = self.cutoff, self.usage.removable
         return {
             "store": self.location,
             **_payloads_json(self.usage.total),
             "oldest": format_datetime(self.usage.oldest_renewed_at),
             "removable": None if removable is None else _payloads_json(removable),
-            "renewed_before": None if removal_limit is None else format_datetime(removal_limit.renewed_before),
+            "renewed_before": None if cutoff is None else format_datetime(cutoff.renewed_before),
             "reason": self.reason,
             "cached": {**_cached_json(self.cache_usage.total), "expired": _cached_json(self.cache_usage.expired)},
         }
@@ -81,10 +81,10 @@ def prune(is_confirmed: bool, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
-        if report.removal_limit is None:
+        if report.cutoff is None:
             raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEEDED_VALUES_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        removed_payloads = await remove_payloads(store, report.removal_limit) if is_confirmed else Amount()
+        removed_payloads = await remove_payloads(store, report.cutoff) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
             status = "cleaned" if is_confirmed else "dry_run"
@@ -100,7 +100,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
             output.print(f"removed from {report.location}: {_payloads_text(removed_payloads)}")
             if removed_results.count:
                 output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
-            output.print(_retention_line(report.removal_limit))
+            output.print(_retention_line(report.cutoff))
         else:
             _print_report(report, output)
             if report.usage.removable != Amount() or report.cache_usage.expired.count:
@@ -150,18 +150,16 @@ async def _read_published_store(client: Client, _: PayloadStore, *, task_queue: 
 
 async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    removal_limit = None
+    cutoff = None
     try:
         async with open_read_connection(settings, output) as connection:
             retention = await read_retention(connection.client)
-        removal_limit = removal_bound(retention, owners=await store.owners(), now=datetime.now(UTC))
-        reason = removal_limit.reason
+        cutoff = removal_cutoff(retention, owners=await store.owners(), now=datetime.now(UTC))
+        reason = cutoff.reason
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
     cache_usage = await measure_cache(store, now=datetime.now(UTC))
-    return _StoreReport(
-        settings.payload_store, await measure_payloads(store, removal_limit), cache_usage, removal_limit, reason
-    )
+    return _StoreReport(settings.payload_store, await measure_payloads(store, cutoff), cache_usage, cutoff, reason)
 
 
 def _print_report(report: _StoreReport, output: Output) -> None:
@@ -173,16 +171,16 @@ def _print_report(report: _StoreReport, output: Output) -> None:
     if report.cache_usage.total.count:
         cache_usage = report.cache_usage
         output.print(f"cache: {_cached_text(cache_usage.total)}; {cache_usage.expired.count:,} expired")
-    if report.removal_limit is None or usage.removable is None:
+    if report.cutoff is None or usage.removable is None:
         output.print(f"it is unknown how much can be removed: {report.reason}")
         return
     output.print(f"can be removed: {_payloads_text(usage.removable)}")
-    output.print(_retention_line(report.removal_limit))
+    output.print(_retention_line(report.cutoff))
 
 
-def _retention_line(removal_limit: RemovalBound) -> str:
-    since_text = _time_text(removal_limit.renewed_before)
-    return f"kept: values written or renewed since {since_text}, because {removal_limit.reason}"
+def _retention_line(cutoff: RemovalCutoff) -> str:
+    since_text = _time_text(cutoff.renewed_before)
+    return f"kept: values written or renewed since {since_text}, because {cutoff.reason}"
 
 
 def _payloads_json(amount: Amount) -> Mapping[str, int]:

@@ -73,7 +73,7 @@ def list_pauses(_: None, output: Output) -> int:
             output.document([pause.to_json() for pause in pauses])
             return ExitCode.COMPLETED
         for pause in pauses:
-            output.print(paused_line(pause))
+            output.print(pause_line(pause))
         if not pauses:
             output.print("no tool is paused")
         return ExitCode.COMPLETED
@@ -81,7 +81,7 @@ def list_pauses(_: None, output: Output) -> int:
     return run_async(work, output)
 
 
-def paused_line(pause: ToolPause) -> str:
+def pause_line(pause: ToolPause) -> str:
     """Describe a paused tool, with the command that resumes it."""
     author_text = f" by {one_line(pause.by, limit=80)}" if pause.by else ""
     reason_text = f": {one_line(pause.reason, limit=200)}" if pause.reason else ""

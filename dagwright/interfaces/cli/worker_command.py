@@ -29,7 +29,7 @@ def worker(arguments: WorkerArguments, output: Output) -> int:
     """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when the worker is ready.
 
     Raises:
-        CommandError: another process that serves runs of this folder has other settings.
+        CommandError: another process that serves runs of this state folder has other settings.
         ServerUnreachable: no Temporal server is reachable.
         ToolLoadError: the tools cannot be loaded.
         StoreUnavailable: large values cannot be stored.

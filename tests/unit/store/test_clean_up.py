@@ -15,12 +15,12 @@ from dagwright.store.clean_up import (
     CacheUsage,
     ListedRun,
     NamespaceRetention,
-    RemovalBound,
+    RemovalCutoff,
     RetentionUnknown,
     StoreUsage,
     measure_cache,
     measure_payloads,
-    removal_bound,
+    removal_cutoff,
     remove_expired_entries,
     remove_payloads,
 )
@@ -29,38 +29,38 @@ from dagwright.store.folder import FolderStore
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=300)
 RETENTION = timedelta(days=90)
-BOUND_BY_RETENTION = RemovalBound(
+CUTOFF_BY_RETENTION = RemovalCutoff(
     NOW - RETENTION - MARGIN, "the namespace default retains runs for 90 days, and a day is added"
 )
 
 
-def _removal_bound(
+def _removal_cutoff(
     *runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)
-) -> RemovalBound:
-    return removal_bound(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
+) -> RemovalCutoff:
+    return removal_cutoff(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
 
 
 OLDEST_RUN = ListedRun("a", "1", "1", LONG_AGO)
-BOUND_BY_OLDEST_RUN = RemovalBound(
+CUTOFF_BY_OLDEST_RUN = RemovalCutoff(
     LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added"
 )
 
 
 @pytest.mark.parametrize(
-    ("runs", "bound"),
+    ("runs", "cutoff"),
     [
-        ([], BOUND_BY_RETENTION),
-        ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BOUND_BY_RETENTION),
-        ([ListedRun("a", "1", "1", NOW - RETENTION)], BOUND_BY_RETENTION),
-        ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], BOUND_BY_OLDEST_RUN),
+        ([], CUTOFF_BY_RETENTION),
+        ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], CUTOFF_BY_RETENTION),
+        ([ListedRun("a", "1", "1", NOW - RETENTION)], CUTOFF_BY_RETENTION),
+        ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], CUTOFF_BY_OLDEST_RUN),
         # A continued run counts from the start of its first execution, and a sub-plan from the start of its root run.
-        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], BOUND_BY_OLDEST_RUN),
-        ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], BOUND_BY_OLDEST_RUN),
-        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], BOUND_BY_OLDEST_RUN),
+        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], CUTOFF_BY_OLDEST_RUN),
+        ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], CUTOFF_BY_OLDEST_RUN),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], CUTOFF_BY_OLDEST_RUN),
     ],
 )
-def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], bound: RemovalBound) -> None:
-    assert _removal_bound(*runs) == bound
+def test_cutoff_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], cutoff: RemovalCutoff) -> None:
+    assert _removal_cutoff(*runs) == cutoff
 
 
 WAIT_FOR_THE_END = "it has to end and leave the list first"
@@ -101,13 +101,13 @@ def test_unknown_start_of_a_run_or_unexpected_owners_stop_the_clean_up(
     runs: list[ListedRun], options: Any, reason: str
 ) -> None:
     with pytest.raises(RetentionUnknown) as error:
-        _removal_bound(*runs, **options)
+        _removal_cutoff(*runs, **options)
     assert str(error.value) == reason
 
 
 def test_unknown_retention_stops_the_clean_up() -> None:
     with pytest.raises(RetentionUnknown, match="the namespace default does not report its retention period"):
-        _removal_bound(retention=timedelta(0))
+        _removal_cutoff(retention=timedelta(0))
 
 
 def test_workflows_with_payloads_are_all_workflows_except_sessions_limits_and_notes() -> None:
@@ -123,13 +123,13 @@ async def test_only_payloads_before_the_bound_are_removed(tmp_path: Path) -> Non
         ref = await store.put(content)
         (path,) = tmp_path.rglob(ref)
         os.utime(path, (0, LONG_AGO.timestamp() + number))
-    bound = RemovalBound(LONG_AGO + timedelta(seconds=80), "the bound of a test")
-    assert await measure_payloads(store, bound) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
+    cutoff = RemovalCutoff(LONG_AGO + timedelta(seconds=80), "the cutoff of a test")
+    assert await measure_payloads(store, cutoff) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
     assert await measure_payloads(store, None) == StoreUsage(Amount(100, 4950), LONG_AGO, None)
-    assert await remove_payloads(store, bound) == Amount(80, 3160)
+    assert await remove_payloads(store, cutoff) == Amount(80, 3160)
     assert sorted([entry.ref async for entry in store.list_payloads()]) == sorted(map(ref_of, contents[80:]))
-    assert await remove_payloads(store, bound) == Amount()
-    assert await measure_payloads(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
+    assert await remove_payloads(store, cutoff) == Amount()
+    assert await measure_payloads(FolderStore(tmp_path / "none"), cutoff) == StoreUsage(Amount(), None, Amount())
 
 
 async def test_only_expired_cache_entries_are_removed(tmp_path: Path) -> None:

@@ -75,12 +75,12 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     const value = action.read();
     if (value === undefined) return;
     setBusy(true);
-    const isHere = createPageCheck();
+    const isSamePage = createPageCheck();
     try {
       const message = await send({ answer: value, all: allCheckbox.checked, note: note.value.trim() || null });
       const answersAll = allCheckbox.checked;
       showConfirmation(message);
-      announce(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
+      announce(isSamePage() ? message : `${request.title ?? request.run_id}: ${message}`);
       onDone(request, { all: answersAll });
     } catch (error) {
       problem.textContent = error.message;

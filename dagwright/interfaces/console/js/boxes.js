@@ -11,7 +11,7 @@ const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
 const TEXT_LEFT = 28; // x of the text, to the right of the sign
 const TEXT_WIDTH = WIDTH - TEXT_LEFT - 8;
-const OPENER_WIDTH = 44; // of the control in a map node that shows or hides its items
+const OPENER_WIDTH = 44; // of the control that shows or hides the items of a map node
 /** Font sizes in px, as in console.css. */
 const NAME_SIZE = 13;
 const SUB_SIZE = 11;

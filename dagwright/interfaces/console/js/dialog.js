@@ -29,7 +29,7 @@ export function runName(run) {
 export function openDialog(title, { run, content, actions, isWide = false, focus }) {
   dialogCount += 1;
   const id = `dialog-${dialogCount}`;
-  const isHere = createPageCheck();
+  const isSamePage = createPageCheck();
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = actions.map((action) => {
     const cssClass = [action.isMain && "main", action.isDangerous && "danger"].filter(Boolean).join(" ");
@@ -56,7 +56,7 @@ export function openDialog(title, { run, content, actions, isWide = false, focus
         report(message);
       }
     } catch (error) {
-      if (isHere()) showError(error.message);
+      if (isSamePage()) showError(error.message);
       else report(error.message);
     }
     setEnabled(true);
@@ -64,7 +64,7 @@ export function openDialog(title, { run, content, actions, isWide = false, focus
 
   // On another page, the message names the run.
   function report(message) {
-    announce(isHere() ? message : `${title}, ${runName(run)}: ${message}`);
+    announce(isSamePage() ? message : `${title}, ${runName(run)}: ${message}`);
   }
 
   function showError(message) {

@@ -12,15 +12,15 @@ const EFFECTS = { write: "changes external state", idempotent: "changes external
 /** Opens the dialog. rerun: IDs of nodes and items to execute again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
-  const isHere = createPageCheck();
+  const isSamePage = createPageCheck();
   let currentInputs;
   try {
     currentInputs = await api.get(runPath(id, "/inputs"));
   } catch (error) {
-    if (isHere()) announce(error.message);
+    if (isSamePage()) announce(error.message);
     return;
   }
-  if (!isHere()) return;
+  if (!isSamePage()) return;
   const form = Object.keys(currentInputs.schema.properties).length ? schemaForm(currentInputs.schema, { value: currentInputs.inputs }) : null;
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
@@ -56,7 +56,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     const fork = await api.post(runPath(id, "/fork"), { ...changes, start: true });
     const message = `forked as ${fork.fork_run_id}`;
     // If the user has left the page, there is no navigation; the dialog reports the result on the current page.
-    if (!isHere()) return message;
+    if (!isSamePage()) return message;
     go(`#/runs/${encodeURIComponent(fork.fork_run_id)}`, message);
     return undefined;
   }

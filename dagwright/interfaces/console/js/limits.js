@@ -13,16 +13,16 @@ const BUDGET_SCHEMAS = { tokens: COUNT_SCHEMA, money: { type: "string" }, calls:
 
 /** Opens the dialog with the current limits. */
 export async function openLimits(run, { api }) {
-  const isHere = createPageCheck();
+  const isSamePage = createPageCheck();
   const path = runPath(run.run_id, "/limits");
   let currentLimits;
   try {
     currentLimits = await api.get(path);
   } catch (error) {
-    if (isHere()) announce(error.message);
+    if (isSamePage()) announce(error.message);
     return;
   }
-  if (!isHere()) return;
+  if (!isSamePage()) return;
   const form = schemaForm(limitsSchema(currentLimits));
   const send = async () => {
     const { value, problems } = form.read();

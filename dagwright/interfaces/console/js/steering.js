@@ -59,8 +59,8 @@ const PAUSE_MESSAGE = "Running nodes finish; no new nodes start until the run is
 const CANCEL_MESSAGE = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
 
 async function sendCommand(api, run, path) {
-  const isHere = createPageCheck();
-  const report = (message) => announce(isHere() ? message : `${runName(run)}: ${message}`);
+  const isSamePage = createPageCheck();
+  const report = (message) => announce(isSamePage() ? message : `${runName(run)}: ${message}`);
   try {
     report((await api.post(runPath(run.run_id, path), { by: userName() })).message);
   } catch (error) {

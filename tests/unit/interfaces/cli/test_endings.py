@@ -52,7 +52,7 @@ def test_compensation_is_counted_separately() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _final_view(scheduler)
-    note_of_uncertain_calls = "(1 of failed calls that may have had an effect)"
+    note_of_uncertain_calls = "(1 for failed calls that may have had an effect)"
     counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {note_of_uncertain_calls}"
     assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
