@@ -156,14 +156,14 @@ class Steering:
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _reject_invalid_message(message)
-        request_ref = RequestRef(workflow_id, "")
+        target_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
             try:
-                request_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
+                target_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
-            message = {**message, "node_id": request_ref.request_id}
-        kind, target_id = MessageKind(name, name, "the command", CommandRejected), request_ref.workflow_id
+            message = {**message, "node_id": target_ref.request_id}
+        kind, target_id = MessageKind(name, name, "the command", CommandRejected), target_ref.workflow_id
         handle, reader = self._client.get_workflow_handle(target_id), RunReader(self._client, target_id)
         try:
             return await send_message(handle, kind, message, reader=reader, timeout_s=self._timeout_s)

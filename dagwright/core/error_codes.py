@@ -31,7 +31,7 @@ class ProblemCode(DescribedCode):
     AMBIGUOUS = ("ambiguous", "A text can be read in several ways.", "Write it in the way that you mean.")
     TRUNCATED = (
         "truncated",
-        "The text of a model ends before the plan does.",
+        "The text of a model ends before the end of the plan.",
         "Ask again; `check --repair` shows the complete steps.",
     )
     CYCLE = (
@@ -77,7 +77,7 @@ class ProblemCode(DescribedCode):
     )
     NOT_ALLOWED = (
         "not_allowed",
-        "The policy does not allow an agent in the plan.",
+        "The policy does not allow an agent of the plan.",
         "Use an agent with a card, or change the policy.",
     )
     REPEATED = ("repeated", "A sub-goal that failed is repeated without a change.", "Change its parameters.")

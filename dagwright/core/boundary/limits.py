@@ -26,7 +26,7 @@ OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
 """Limit for the inputs of a batch of an offloaded region. The run does not know which inputs the region reads, so it
 includes all inputs, which may have a megabyte."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
-"""Encoded results at which a region batch ends; the last result may exceed this limit."""
+"""Size of the encoded results at which a region batch ends; the last result may exceed this limit."""
 OFFLOADED_BATCH_STORED_BYTES = 4_000_000
 """Size of the stored results at which a batch of an offloaded region ends; the last result may exceed this limit."""
 REGION_BATCH_S = 0.2
@@ -41,7 +41,8 @@ SLOW_TOOL_S = 60.0
 DETACHED_CALL_S = 10.0
 """How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
 CALL_BATCH_RESULT_BYTES = 128 * 1024
-"""Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
+"""Size of the encoded results after which a call batch starts no more calls. Each heartbeat contains all results so
+far."""
 MAX_INLINE_VALUE_BYTES = 8 * 1024
 """Maximum size of an inline value. A larger result goes to the payload store, and is `{"ref", "bytes", "preview"}` in
 documents."""
@@ -56,27 +57,28 @@ MAX_INLINE_STATE_BYTES = 512 * 1024
 """Maximum size of the state in the input of a run that continues as new; a larger state goes through the payload
 store."""
 MAX_INLINE_PLAN_BYTES = 256 * 1024
-"""Encoded compiled plan in the input; a larger plan is passed in pages by reference."""
+"""Maximum size of the encoded plan in the input; a larger plan is passed in pages by reference."""
 MAX_INLINE_PLAN_NODES = 2_000
-"""Nodes of a compiled plan in the input; a plan with more nodes is passed in pages by reference."""
+"""Maximum number of nodes of a plan in the input; a plan with more nodes is passed in pages by reference."""
 MAX_PLAN_PAGE_NODES = 1_000
-"""Nodes of one page of a plan: a workflow task reads several pages in a tenth of a second."""
+"""Maximum number of nodes in one page of a plan: a workflow task reads several pages in a tenth of a second."""
 MAX_PLAN_PAGE_BYTES = 512 * 1024
-"""Encoded nodes of one page, unless a single node is larger."""
+"""Maximum size of the encoded nodes of one page, unless a single node is larger."""
 MAX_PLAN_PAGES = 1_000
 """Maximum number of pages of one plan."""
 MAX_RUN_NODES = 50_000
-"""Nodes that a run has in memory: all nodes of its plan, except the nodes of offloaded regions, which are in the
-payload store. A run with this many nodes starts within half a second."""
+"""Maximum number of nodes that a run has in memory: all nodes of its plan, except the nodes of offloaded regions, which
+are in the payload store. A run with this many nodes starts within half a second."""
 MAX_PLAN_EDGES = 1_000_000
-"""Edges between the nodes that a run has in memory; reading them at the start takes a quarter of a second."""
+"""Maximum number of edges that a run has in memory; reading them at the start takes a quarter of a second."""
 MAX_PLAN_BYTES = 32_000_000
-"""Compiled JSON of the plan in a run, without offloaded regions; it must fit into the history without compression."""
+"""Maximum size of the compiled JSON of a plan, without offloaded regions; it must fit into the history without
+compression."""
 MAX_PLAN_PART_BYTES = 1_000_000
-"""Compiled JSON of one node including its sub-plan, and of the plan without its nodes: each is one payload, which the
-server limits to 2 MB."""
+"""Maximum size of the compiled JSON of one node with its sub-plan, and of the plan without its nodes. Each is one
+payload, which the server limits to 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
-"""Encoded result document of a run; the server ends a run with a result over 2 MB."""
+"""Maximum size of the encoded result document of a run; the server ends a run with a result over 2 MB."""
 MAX_DOCUMENT_NODES = 300
 """Maximum number of nodes in the document of a query; the document of a larger run has only counts. A longer list is
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
@@ -86,19 +88,20 @@ TASK_COMMANDS_LIMIT_BYTES = 1_500_000
 HISTORY_LIMIT_BYTES = 40_000_000
 """History size at which no new tasks start; the server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 24_000
-"""Events at which no new tasks start: a longer history may not replay within `WORKFLOW_TASK_S`. The server ends a run
-at 51,200."""
+"""Number of events at which no new tasks start: a longer history may not replay within `WORKFLOW_TASK_S`. The server
+ends a run at 51,200."""
 DRAIN_AT_EVENTS = 8_000
-"""Events at which a run starts no new tasks, waits for running tasks, and continues as new: it replays in about one
-second (docs/decisions/0048)."""
+"""Number of events at which a run starts no new tasks, waits for running tasks, and continues as new: the history
+replays in about one second (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
 """Signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
 JOINED_LIMIT_BYTES = 250_000_000
-"""Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
+"""Maximum size of the list of all results of a large map; a worker holds several copies of the list in memory."""
 MAX_INLINE_BATCH_RESULTS_BYTES = 2 * 1024
-"""Inline results in the report of a map batch; larger results go through the store. There may be 500 batches."""
+"""Maximum size of the inline results in the report of a map batch; larger results go through the store. There may be
+500 batches."""
 SMALL_FIRST_TASK_BYTES = 1_000_000
 """If the first workflow task adds at most this much history, the run continues as new as soon as the server suggests
 it."""
@@ -112,11 +115,12 @@ MIN_PROGRESS_UPDATE_PAUSE_S = 30.0
 """Shortest time between two updates that change only the progress. They are sent together with commands that the run
 sends anyway."""
 MAX_LISTED_REQUEST_BYTES = 2 * 1024
-"""Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
+"""Maximum size of an encoded request in the memo of a run; for a larger request, the memo has only the first part of
+its prompt."""
 MAX_LISTED_REQUESTS_BYTES = 16 * 1024
-"""All encoded requests in the memo of a run: a page of 100 runs has at most 1.6 MB of them."""
+"""Maximum size of all encoded requests in the memo of a run: at most 1.6 MB for a page of 100 runs."""
 MAX_LISTED_ERROR_BYTES = 1_000
-"""Message of the error in the memo of a failed run."""
+"""Maximum size of the error message in the memo of a failed run."""
 MAX_QUEUED_NOTIFICATIONS = 1_000
 """Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
 MAX_NOTIFICATIONS_PER_ACTIVITY = 50
@@ -124,7 +128,7 @@ MAX_NOTIFICATIONS_PER_ACTIVITY = 50
 MAX_NOTIFICATIONS_BYTES = 256 * 1024
 """Maximum size of the encoded notifications of one activity."""
 MAX_NOTIFICATION_BYTES = 32 * 1024
-"""Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
+"""Maximum size of an encoded request in a notification; a larger request omits the schema, options and arguments."""
 MAX_CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run, so that a rejected notification does not delay later notifications."""
 NOTIFICATION_RETRY_S = 3_600.0

@@ -246,7 +246,7 @@ def _reads_of_output(plan: CompiledPlan, output_reads: Sequence[Projection]) -> 
 
 
 def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], use: Use) -> Iterator[_Read]:
-    """Yield the reads of a value's references that follow from a read of a path in the resolved value."""
+    """Yield the reads of the references that supply the part at `path` of a value."""
     for binding_path, template in bindings:
         if len(template) != 1 or isinstance(template[0], str):
             continue

@@ -28,8 +28,8 @@ E)."""
 _DEFAULT_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
-"""Key of a region: task queue, number of earlier regions on the path whose wait set exceeded the limit, number of the
-wait set."""
+"""Key of a region: task queue, how often the wait set exceeded the limit on the path to the region, number of the wait
+set."""
 
 
 def with_regions(plan: CompiledPlan) -> CompiledPlan:
