@@ -104,8 +104,8 @@ class PlanInvalid(DagwrightError):
     """A document is not a runnable plan. `problems` has its errors in document order (see `limit_problems`).
 
     Args:
-        document: the document with placeholders in place of the problems, so that the rest can be checked; `None` if
-            nothing can be checked.
+        document: the document with placeholders in place of the invalid parts, so that the rest can be checked; `None`
+            if nothing can be checked.
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:

@@ -7,7 +7,7 @@ only the parts that it reads and not the whole results around them.
 The package of the CEL library imports an interactive shell (prompt_toolkit and more). The import takes 0.15 s, longer
 than most commands. Therefore only this module imports the package, when it compiles the first condition.
 
-This module must not import the scheduler. The only expressions that it evaluates are quoted texts.
+This module must not import the scheduler. It evaluates only string literals.
 """
 
 import re
@@ -231,7 +231,7 @@ class _ConditionParser:
         if name == "nodes":
             node, end = self._parse_node_id(index)
         elif name in _RESERVED_NAMES:
-            source = name  # type: ignore[assignment]  # the set has the other sources
+            source = name  # type: ignore[assignment]  # `_RESERVED_NAMES` has the other sources
         else:
             node = name
         if source == "nodes" and not self.is_node(node):
@@ -307,7 +307,7 @@ class _ConditionParser:
         return self._is_sign(index, "=" if self._is_sign(index, "=") else "!") and self._is_sign(index + 1, "=")
 
     def _is_operand_bound(self, index: int) -> bool:
-        """Return whether a comparison starts after a token, or ends before it."""
+        """Return whether an operand can start after a token or end before it; the ends of the text count as tokens."""
         return not 0 <= index < len(self.tokens) or self.tokens[index].text in _OPERAND_BOUNDS
 
     def _is_sign(self, index: int, sign: str) -> bool:

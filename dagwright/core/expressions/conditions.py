@@ -50,7 +50,7 @@ class ConditionValues:
     """The values that a condition reads.
 
     Args:
-        variables: variables of the program; a missing value is not bound, so that a program that reads it fails.
+        variables: variables of the program; a missing value has no variable, so that a program that reads it fails.
         has_missing: whether a value is null or missing.
         unsized_type: type of a value whose size is read although it has no size, such as `a number`.
         cost, total_length: sums of the two results of a `Measure` over all values.
@@ -143,7 +143,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     while stack:
         part = stack.pop()
         if isinstance(part, StoredValue | WorkerText):
-            raise TooLargeForRun("when: a part of a value that it reads", None)
+            raise TooLargeForRun("when: a part of a value that the condition reads", None)
         if isinstance(part, str):
             work += 4 + len(part) // 100
         elif isinstance(part, list | dict):

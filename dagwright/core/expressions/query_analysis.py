@@ -4,7 +4,7 @@ Other modules call this module through `paths`, which imports it with the first 
 
 Queries are evaluated in workflow code, so `match()` and `search()` are rejected, because their patterns can take
 exponential time. Syntax that reads the whole value again for each element is rejected too. The cost of an allowed query
-is the size of the values that it reads, times their depth if it descends twice.
+is the size of the values that it reads; if the query descends twice, this size times the depth of the values.
 """
 
 from collections.abc import Sequence

@@ -165,7 +165,7 @@ class StoredValue:
 
 
 def query_of(path: tuple[str | int, ...]) -> str:
-    """Return a path as the start of a query, which continues with `[`."""
+    """Return a path as a query. A longer query into the same part continues with `[`."""
     return "$" + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
 
 

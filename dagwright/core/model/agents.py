@@ -98,8 +98,8 @@ class AgentCard(BaseModel):
     service_url: str | None = None
     """URL of a `service` agent, which receives the objective."""
     service_secret: str | None = None
-    """NAME of the variable `DAGWRIGHT_SECRET_NAME` with the key that signs requests to the service; default: no
-    signature."""
+    """The part `NAME` of the variable `DAGWRIGHT_SECRET_NAME`, which has the key that signs requests to the service;
+    default: no signature."""
     effects: Literal["read", "idempotent", "write"] | None = None
     """Effects of a `class` or `service` agent, as for a tool; default `write`."""
     timeout: DurationText | None = None

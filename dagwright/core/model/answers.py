@@ -223,7 +223,7 @@ def default_answer(request: Request) -> Any:
     assert isinstance(request.on_timeout, Mapping)
     answer = normalize_answer(request, request.on_timeout["default"])
     if adds_nodes(request, answer):
-        raise BadAnswer("only a person adds nodes to a plan that runs; write them into the plan itself")
+        raise BadAnswer("only a person can add nodes to a running plan; write the nodes into the plan")
     return answer
 
 
