@@ -1,7 +1,4 @@
-"""Explanation of a run's or node's state from its history and the histories of its sub-plans, without a worker.
-
-NodeNotFound       the run does not have the node, or its plan is not known yet
-"""
+"""Explanation of the state of a run or node from the histories of the run and its sub-plans, without a worker."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RUNS_READ = 30
-"""Maximum number of child runs (sub-plans and map batches) whose histories one explanation reads."""
+"""Maximum number of child runs (sub-plans and map batches) whose histories one `RunExplainer` reads."""
 _MAX_SENTENCES = 3
 _KIND_OF_STATUS: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
@@ -66,7 +63,7 @@ class RunExplanation:
         if (omitted_count := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
             sentences.append(f"and {omitted_count:,} more")
         if (error_text := self.unexplained_error()) is not None:
-            sentences.append(f"the run ended by {error_text}")
+            sentences.append(f"the run ended with the error {error_text}")
         if not sentences:
             error = self._error()
             sentences = [str(error["message"])] if error else [self._message_without_reasons()]
@@ -135,17 +132,17 @@ class RunExplanation:
         return [
             request
             for request in scheduler.features.feedback.requests.open.values()
-            if request.task not in explained_nodes and _precedes_nodes(scheduler, request)
+            if request.task not in explained_nodes and _has_no_visible_node(scheduler, request)
         ]
 
 
-def _precedes_nodes(scheduler: "RunScheduler", request: Request) -> bool:
-    """Return whether a request belongs to no node, or to a lookup, which runs before all other nodes."""
+def _has_no_visible_node(scheduler: "RunScheduler", request: Request) -> bool:
+    """Return whether a request belongs to no node, or to a lookup, which is never shown."""
     return request.task in ("", BUDGET_TASK) or scheduler.state.node_of(request.task).kind == "lookup"
 
 
 class RunExplainer:
-    """Explanations of the runs of one namespace.
+    """Explainer of runs and nodes. All its explanations together read at most `MAX_RUNS_READ` child runs.
 
     Args:
         open_reader: function that opens the reader of a run.

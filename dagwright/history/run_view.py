@@ -105,7 +105,7 @@ class RunView:
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()
-            if error is None and _is_summary_of(document["output"], output, ref="output"):
+            if error is None and _is_recorded_by_reference(document["output"], output, ref="output"):
                 document["output"] = output
         # If a run could not continue in another execution, its compensations are only in the closing event.
         document["nodes"] = {**closing_document.get("nodes", {}), **document["nodes"]}
@@ -127,7 +127,7 @@ class RunView:
 
     @property
     def nodes_done(self) -> int:
-        """Number of nodes that have ended by themselves, without compensation nodes."""
+        """Number of nodes that have run and ended, without compensation nodes."""
         return 0 if self.scheduler is None else progress_of(self.scheduler).done
 
     @property
@@ -150,6 +150,6 @@ class HistorySnapshot:
     is_closed: bool = False
 
 
-def _is_summary_of(recorded_value: Any, value: Any, *, ref: str) -> bool:
-    """Return whether the recorded form of a value in a document is only a reference."""
+def _is_recorded_by_reference(recorded_value: Any, value: Any, *, ref: str) -> bool:
+    """Return whether a document has only a reference to a value, or to parts of the value."""
     return is_reference(recorded_value, ref=ref) or not is_inline_value(value)

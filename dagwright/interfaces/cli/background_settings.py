@@ -40,12 +40,12 @@ class SettingsDiffer(CommandError):
 
     Args:
         difference: the process and the variables that differ.
-        remedy: the consequence for the command, and the fix.
+        consequence_and_fix: the consequence for the command, and the fix.
         serves_other_runs: whether the process uses another server, namespace or task queue.
     """
 
-    def __init__(self, difference: str, remedy: str, *, serves_other_runs: bool = False) -> None:
-        super().__init__(f"{difference}{remedy}", status=ErrorStatus.SETTINGS_DIFFER)
+    def __init__(self, difference: str, consequence_and_fix: str, *, serves_other_runs: bool = False) -> None:
+        super().__init__(f"{difference}{consequence_and_fix}", status=ErrorStatus.SETTINGS_DIFFER)
         self.difference = difference
         self.serves_other_runs = serves_other_runs
 
@@ -217,8 +217,8 @@ def _record_path(process: Daemon) -> Path:
 
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
-    apps = (setting.settings_of_runs() for setting in app_settings(settings))
-    return reduce(or_, apps, {**configured_server(), **settings.settings_of_runs()})
+    settings_of_apps = (app.settings_of_runs() for app in app_settings(settings))
+    return reduce(or_, settings_of_apps, {**configured_server(), **settings.settings_of_runs()})
 
 
 def _digest(salt: str, value: str) -> str:

@@ -338,7 +338,7 @@ class Chat:
     # Turns.
 
     async def _answer(self, message: str, codes: list[int]) -> None:
-        """Answer a message; append the exit code, if there is one, to `codes`."""
+        """Answer a message, and append the exit code to `codes` unless the work is interrupted."""
         run_id = new_run_id()
         self._interrupt_handling.text = continues_message(run_id)
         try:

@@ -1,4 +1,4 @@
-"""Texts of a chat other than answers: commands, hints and the status line. Pure."""
+"""Texts of a chat other than answers: commands, hints and the status line. The functions are pure."""
 
 import shlex
 from collections.abc import Mapping, Sequence

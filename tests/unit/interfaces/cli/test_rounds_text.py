@@ -228,7 +228,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
         "q has failed",
         "planner_repeats: the planner wants the same again",
     ]
-    assert "the run ended by planner_repeats: " in explanation.describe(str)
+    assert "the run ended with the error planner_repeats: " in explanation.describe(str)
     explained_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
     assert RunExplanation(_view(run, is_closed=True, error=explained_error), "", chain).unexplained_error() is None
