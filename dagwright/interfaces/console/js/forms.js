@@ -46,7 +46,7 @@ function makeField(rawSchema, spec) {
   const types = [schema.type].flat().filter((type) => type && type !== "null");
   const initialValue = spec.value === undefined ? schema.default : spec.value;
   const field = { ...spec, value: initialValue, label: spec.label || schema.title || "", schema };
-  if (isReference(initialValue)) return referenceField(field);
+  if (isStoreReference(initialValue)) return storeReferenceField(field);
   if ("const" in schema) return choiceField({ ...field, choices: [schema.const] });
   if (Array.isArray(schema.enum)) return choiceField({ ...field, choices: schema.enum });
   if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || types.length !== 1) return jsonField(field);
@@ -77,7 +77,7 @@ function resolveReference(schema, root, depth = 0) {
 }
 
 // Whether a value is a reference to the payload store. Documents contain references instead of values over 8 KiB.
-function isReference(value) {
+function isStoreReference(value) {
   return typeof value === "object" && value !== null && "ref" in value && "preview" in value && "bytes" in value;
 }
 
@@ -263,7 +263,7 @@ function jsonField(spec) {
   return createField(describedSpec, addLabel(describedSpec, control), read, () => control.focus());
 }
 
-function referenceField(spec) {
+function storeReferenceField(spec) {
   const notice = `${spec.value.bytes ?? "many"} bytes, not shown here and left as they are: ${spec.value.preview}`;
   const control = el("p", { id: newId(), class: "hint" }, notice);
   return createField(spec, addLabel(spec, control), () => undefined, () => {});

@@ -77,9 +77,10 @@ export class GraphView {
     this.#layoutNumber += 1;
     const indexes = new Map(drawing.boxes.map((box, number) => [box.key, number]));
     drawing.indexes = indexes;
-    drawing.numberPairs = drawing.edges.map(([from, to]) => [indexes.get(from), indexes.get(to)]);
+    // Edges as [from, to], with numbers of boxes.
+    drawing.numberedEdges = drawing.edges.map(([from, to]) => [indexes.get(from), indexes.get(to)]);
     this.#nextDrawing = drawing;
-    this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.numberPairs });
+    this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.numberedEdges });
   }
 
   #applyLayout({ layoutNumber, centers, lines, width, height }) {
@@ -87,7 +88,7 @@ export class GraphView {
     this.#drawing = Object.assign(this.#nextDrawing, { centers, lines, width, height });
     // Number of a box -> [incoming edges, outgoing edges].
     this.#drawing.edgesOfBox = centers.map(() => [[], []]);
-    this.#drawing.numberPairs.forEach(([from, to], edge) => {
+    this.#drawing.numberedEdges.forEach(([from, to], edge) => {
       this.#drawing.edgesOfBox[from][1].push(edge);
       this.#drawing.edgesOfBox[to][0].push(edge);
     });
@@ -243,10 +244,10 @@ export class GraphView {
 
   /** Go from a box along an edge, or to the box above or below it. */
   #step(from, arrow) {
-    const { edgesOfBox, numberPairs, centers, boxes } = this.#drawing;
+    const { edgesOfBox, numberedEdges, centers, boxes } = this.#drawing;
     let next;
-    if (arrow === "ArrowRight") next = edgesOfBox[from][1].map((edge) => numberPairs[edge][1])[0];
-    else if (arrow === "ArrowLeft") next = edgesOfBox[from][0].map((edge) => numberPairs[edge][0])[0];
+    if (arrow === "ArrowRight") next = edgesOfBox[from][1].map((edge) => numberedEdges[edge][1])[0];
+    else if (arrow === "ArrowLeft") next = edgesOfBox[from][0].map((edge) => numberedEdges[edge][0])[0];
     else next = nearestInColumn(centers, from, arrow === "ArrowDown" ? 1 : -1);
     if (next === undefined) return;
     this.viewport.bringIntoView(...centers[next]);

@@ -26,7 +26,7 @@ export const ENDED_RUN_STATES = new Set(["completed", "completed_with_failures",
 /** Final states of nodes. */
 export const ENDED_NODE_STATES = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
 
-/** `completed_with_failures` as text. */
+/** A state as text, such as `completed with failures`. */
 export function stateLabel(status) {
   return String(status).replaceAll("_", " ");
 }

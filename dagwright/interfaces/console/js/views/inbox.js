@@ -5,8 +5,8 @@ import { requestKey, nodeKeyOf, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
 import { userNameField } from "../user_name.js";
 
-const PAUSE_MS = 3000;
-const PAUSE_FACTOR = 10; // the pause after a read is ten times as long as the read
+const MIN_PAUSE_MS = 3000;
+const PAUSE_FACTOR = 10; // the pause after a read is at least ten times as long as the read
 const PAGE_SIZE = 50;
 
 export async function mount(root, { api, params }) {
@@ -97,7 +97,7 @@ export async function mount(root, { api, params }) {
     return card;
   }
 
-  /** Read the inbox now. A call during a read starts another read after that read. */
+  /** Read the inbox now, or after a pending read. */
   function refresh() {
     clearTimeout(timer);
     pendingRefresh = (pendingRefresh ?? Promise.resolve()).then(refreshOnce);
@@ -138,7 +138,7 @@ export async function mount(root, { api, params }) {
     }
     if (isUnmounted) return;
     clearTimeout(timer);
-    timer = setTimeout(refreshIfVisible, Math.max(PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
+    timer = setTimeout(refreshIfVisible, Math.max(MIN_PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
   }
 
   function refreshIfVisible() {
