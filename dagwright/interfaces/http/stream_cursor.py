@@ -139,7 +139,7 @@ class StreamCursor:
         if self.closing_count == 1:
             return self.total_characters << _LOW_BITS
         return (
-            self.total_characters << _LOW_BITS | _TEXT_FLAG | self.mark.check & _TEXT_FLAG - 1
+            self.total_characters << _LOW_BITS | _TEXT_FLAG | self.mark.checksum & _TEXT_FLAG - 1
             if self.total_characters
             else max(self.opening_count - 1, 0)
         )

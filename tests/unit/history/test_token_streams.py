@@ -383,7 +383,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
     resumed_text = DeliveredText(mark)
     # The resumed reader receives the last poll again, and then the later polls.
     text = _read_to_end(text, resumed_text, polled_texts[max(resume_index - 1, 0) :], answer)
-    assert (text, resumed_text.mark.length, resumed_text.mark.check) == (answer, len(answer), text_checksum(answer))
+    assert (text, resumed_text.mark.length, resumed_text.mark.checksum) == (answer, len(answer), text_checksum(answer))
 
 
 def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_different_text() -> None:

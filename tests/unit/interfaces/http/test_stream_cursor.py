@@ -39,7 +39,9 @@ def test_event_id_contains_the_complete_cursor_and_fits_in_a_header(cursor: Stre
     assert StreamCursor.parse(text, cursor.kind) == cursor
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
-    cursor_with_short_checksum = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
+    cursor_with_short_checksum = replace(
+        cursor, mark=replace(cursor.mark, checksum=cursor.mark.checksum & 0x7FF, bits=11)
+    )
     assert StreamCursor.parse(str(cursor_with_short_checksum), cursor.kind) == cursor_with_short_checksum
 
 
