@@ -38,9 +38,9 @@ class CommandMessageHandler:
         self._engine = engine
         engine.apply_commands(lambda scheduler, at: self._command_handler.apply_stored_commands(scheduler, at=at))
 
-    def end(self) -> None:
+    def reject_further_commands(self) -> None:
         """Reject all commands from now on, because the run has ended."""
-        self._command_handler.end()
+        self._command_handler.reject_further_commands()
 
     def handle_signal(self, name: str, message: RawValue) -> None:
         """Apply the command of a signal, or add a note with the reason of its rejection."""

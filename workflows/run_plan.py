@@ -332,7 +332,7 @@ class PlanWorkflow(Steerable):
             self._attributes.mark_as_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancellation: asyncio.CancelledError | None) -> Any:
-        self.message_handler.end()
+        self.message_handler.reject_further_commands()
         if cancellation is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:

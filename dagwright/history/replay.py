@@ -321,7 +321,7 @@ class HistoryReplay:
         """Apply the events that the workflow received in one workflow task, in the order of the workflow."""
         self._apply_unrecorded_effects()
         if self.scheduler is not None and self.scheduler.is_finished:
-            self._commands.end()
+            self._commands.reject_further_commands()
         self._now = batch.at
         self._history_use = replace(batch.history_use, signals=batch.history_use.signals + len(batch.updates))
         has_started = self.scheduler is not None

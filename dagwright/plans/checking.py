@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import ANY
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
-from dagwright.plans.preparation import check_plan, check_size
+from dagwright.plans.preparation import check_plan, compile_within_limits
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import ToolLoadError
@@ -92,7 +92,7 @@ def problems_of_plan(
     try:
         checked = check_plan(document, declarations, dialect=dialect, allow_unknown_tools=allow_unknown_tools)
         if not allow_unknown_tools:
-            check_size(checked)
+            compile_within_limits(checked)
     except PlanInvalid as invalid:
         return list(invalid.problems)
     return []

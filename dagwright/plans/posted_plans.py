@@ -23,7 +23,7 @@ from dagwright.dialects.reading import parse_plan_text
 from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.plans.preparation import (
     check_plan,
-    check_size,
+    compile_within_limits,
     policy_problems,
     prepare_plan_with_missing_inputs,
     unused_input_problems,
@@ -133,7 +133,7 @@ def check_response(posted: PostedPlan, tools: ToolDeclarations) -> dict[str, Any
     """Return the response body of `POST /v1/plans/check`. If the plan is a text, each problem has its line."""
     try:
         checked, _ = check_posted_plan(posted, tools)
-        check_size(checked)
+        compile_within_limits(checked)
     except PlanInvalid as invalid:
         no_content = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
         return {"status": "invalid", **no_content, "errors": _errors(posted.plan, invalid)}

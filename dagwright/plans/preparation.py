@@ -62,8 +62,8 @@ def check_plan(
     """Check a document in any dialect and return the checked plan.
 
     Args:
-        source: JSON value of the document, or the error of reading it. `document` of the error has the parts that were
-            read; they are checked too.
+        source: JSON value of the document, or the error about an invalid text. The parts of the text that could be read
+            are in `document` of the error, and are checked too.
         accepted_nodes: nodes that have started already, as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
@@ -174,10 +174,10 @@ def unknown_tools(
         checked = plans_to_visit.pop()
         unknown_names |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
         agent_names = list(filter(None, (node.agent_name for node in checked.nodes)))
-        agents = [name for name in agent_names if tool_of_agent(name, checked.tools) is None]
+        unknown_agents = [name for name in agent_names if tool_of_agent(name, checked.tools) is None]
         cards = [card for card in map(partial(inline_card, checked), agent_names) if card is not None]
         unknown_names |= dict.fromkeys(name for card in cards for name in card.tools if name not in tools)
-        unknown_names |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
+        unknown_names |= dict.fromkeys(name for agent in unknown_agents for name in (AGENT_PREFIX + agent, agent))
         plans_to_visit += checked.sub_plans.values()
     return list(unknown_names)
 
@@ -308,7 +308,7 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
 
 
 def _misspelt_problem(name: str, hint: str) -> Problem:
-    message = f"the input {name!r} is missing: PLACEHOLDER_{name} adds it, and the plan does not declare it"
+    message = f"the input {name!r} is missing: PLACEHOLDER_{name} uses it, and the plan does not declare it"
     return Problem("missing_input", message, pointer("inputs", name), hint=hint)
 
 
@@ -343,7 +343,7 @@ def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], probl
     return compiled
 
 
-def check_size(checked: CheckedPlan) -> CompiledPlan:
+def compile_within_limits(checked: CheckedPlan) -> CompiledPlan:
     """Return the compiled form of a valid plan, or reject the plan if it is too large for a run.
 
     A plan that is a single region would take long to compile. For such a plan, only the node of the region is
@@ -360,7 +360,7 @@ def check_size(checked: CheckedPlan) -> CompiledPlan:
 
 
 def _is_one_small_region(checked: CheckedPlan) -> bool:
-    """Return whether a plan is certainly a single region, which is small in a run but takes long to compile."""
+    """Return whether a plan is certainly a single region. Such a plan fits into a run, but takes long to compile."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
     region_tools = [
         tool

@@ -27,7 +27,7 @@ from dagwright.dialects.json_reader import printable
 from dagwright.dialects.reading import FileStamp, inline_files, read_plan_file, stamp_of
 from dagwright.plans.preparation import (
     check_plan,
-    check_size,
+    compile_within_limits,
     input_problems,
     policy_problems,
     prepare_plan,
@@ -82,7 +82,7 @@ class Template:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Identity of the plan for its runs: the same as of a plan that `run FILE` starts."""
+        """The value that identifies the plan of a run, as in a run that `dagwright run FILE` starts."""
         return {"plan": self.document, "dialect": self.checked.dialect, "context": {}}
 
     def compile(self, inputs: Mapping[str, Any]) -> CompiledPlan:
@@ -114,7 +114,7 @@ def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Compile
 
 
 def _with_template_hints(problems: Iterable[Problem]) -> list[Problem]:
-    """Replace the hints about missing inputs, which apply to the command line only."""
+    """Replace the hints about missing inputs, because those hints apply to the command line only."""
     hint = "add it to the inputs"
     return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]
 
@@ -252,7 +252,7 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _ParsedFile:
 
 
 def _with_relative_paths(line: str, path: Path, read_files: Iterable[Path]) -> str:
-    """Name the files of a problem relative to the template, because API clients read the message too."""
+    """Make the paths in a problem relative to the template's folder, because API clients read the message too."""
     base = path.parent.resolve()
     line = _with_replaced_path(str(path), path.name, line)
     for file in sorted(read_files, key=lambda file: len(str(file)), reverse=True):
@@ -262,14 +262,14 @@ def _with_relative_paths(line: str, path: Path, read_files: Iterable[Path]) -> s
 
 
 def _with_replaced_path(path: str, replacement: str, text: str) -> str:
-    # The current folder, `.`, has no name.
+    # `Path(".").name` is empty.
     return text.replace(printable(path), printable(replacement)) if replacement else text
 
 
 def _load_template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
     document = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
     checked = check_plan(document, tools)
-    check_size(checked)
+    compile_within_limits(checked)
     if rejections := policy_problems(checked, default_policy("person")):
         raise PlanInvalid(rejections)
     return Template(path.stem, path.name, document, checked)

@@ -134,7 +134,7 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
 
 
 def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
-    """Return an application that checks the event loop `loop`, which does not run the application."""
+    """Return an application that checks `loop`. The application itself runs on another event loop."""
 
     async def livez(_: Request) -> JSONResponse:
         try:

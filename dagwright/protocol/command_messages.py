@@ -128,7 +128,7 @@ def _source_in(message: Mapping[str, Any], transport: MessageSource) -> MessageS
 
 
 def _answer_scope_in(message: Mapping[str, Any]) -> MayAnswer:
-    """Return which requests the author may answer; a gateway with API keys restricts the requests."""
+    """Return which requests the sender may answer. A gateway with API keys sets this field."""
     may_answer = message.get("may_answer", "all")
     for choice in get_args(MayAnswer):
         if may_answer == choice:

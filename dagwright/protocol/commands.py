@@ -207,7 +207,7 @@ _STORED_EARLY = "stored until the run has loaded its plan"
 _RUN_ENDED = "the run has ended"
 _ALREADY_ACCEPTED = "the run has already accepted this command"
 _MAX_REMEMBERED_IDS = 200
-"""Number of newest commands whose repetition is detected: many more than arrive within the timeout of an update."""
+"""Number of the last commands whose repetition is detected. Far fewer arrive within the timeout of an update."""
 
 
 def is_command_signal(name: str) -> bool:
@@ -255,7 +255,7 @@ class CommandHandler:
         """IDs of the newest accepted commands, oldest first."""
         self._has_ended = False
 
-    def end(self) -> None:
+    def reject_further_commands(self) -> None:
         """Reject all commands from now on, because the run has ended and only its end remains to be reported.
 
         It must be called in the workflow task in which the run ended, after all messages of that task.

@@ -17,7 +17,7 @@ NOTHING_COMPLETED_MESSAGE = "no required node was completed"
 
 
 def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the error of a result document with the `node` that failed.
+    """Return the error of a result document, with the `node_id` of the failed node.
 
     Args:
         document: status, error, nodes and `nodes_ref` of a run. An error with a derived code is derived again, because
@@ -25,7 +25,7 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         `None` for a run without an error. For a failed run whose document has no error, the error of its first failed
-        node in plan order; without `node_id` if only regions outside the document have failed nodes.
+        node in plan order; its `node_id` is `None` if the document does not name that node.
     """
     error = document.get("error")
     if isinstance(error, Mapping) and error.get("code") not in DERIVED_ERROR_CODES:

@@ -107,13 +107,13 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
 
 
 def _end_for_map_node(record: Record, node_id: str, map_node: CompiledNode) -> Record:
-    """Return the end of a dependency for the map node: without its result if the map node does not read it."""
+    """Return the end of a dependency for the map node. A result that the map node does not read is omitted."""
     if map_node.when is not None:
         return record
     is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(map_node))
     result = record.result if is_read else None
     if isinstance(result, StoredValue):
-        # Whole values are only for other nodes. The map node reads parts, which its workers load.
+        # Large parts are only for conditions of other nodes. The workers of the map node load large values themselves.
         parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}
         result = StoredValue(result.ref, name=result.name, paths=result.paths, shape=result.shape, parts=parts)
     return replace(record, result=result, items=[])

@@ -1,4 +1,4 @@
-"""Notifications of requests to a webhook, as the input of the activity that sends them."""
+"""Notifications about requests, encoded for the activity that sends them to a webhook."""
 
 import base64
 import hashlib

@@ -156,7 +156,7 @@ def _reject_counts(plan_of_run: CompiledPlan) -> None:
         raise PlanTooLarge(problem, size=edges, limit=MAX_PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
-def reject_too_large_inline(encoded: Any) -> None:
+def reject_too_large_json(encoded: Any) -> None:
     """Reject a compiled plan in its JSON form that is too large for the input of a run.
 
     It must be called before the plan is decoded, because decoding a larger plan could take the two seconds that

@@ -30,7 +30,7 @@ from dagwright.protocol.messages import (
     max_in_flight_from_json,
 )
 from dagwright.protocol.notes import notes_from_json
-from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, reject_too_large_inline
+from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, reject_too_large_json
 from dagwright.protocol.run_snapshot import RunSnapshot, snapshot_from_json, snapshot_to_json
 
 _MAX_REF_CHARACTERS = 200
@@ -268,7 +268,7 @@ def compiled_plan_from_json(encoded: Any, *, reported_ids: Collection[str] = ())
         PlanTooLarge: the plan is too large for the input of a run.
         ValueError: the plan is invalid.
     """
-    reject_too_large_inline(encoded)
+    reject_too_large_json(encoded)
     return require_valid_plan(plan_from_columns(encoded), reported_ids=reported_ids)
 
 

@@ -127,8 +127,8 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
     feedback = scheduler.features.feedback
     return replace(
         run_input,
-        # Compared by identity: a policy that a person has set is inherited even if it allows all calls, because it
-        # also applies to calls that models request, which need approval by default.
+        # Compared by identity, so that a policy set by a person is inherited even if it allows all calls. Without a
+        # policy, calls that models request in the sub-plan would need approval.
         policy=scheduler.state.policy if scheduler.state.policy is not ALLOW_ALL else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_node_count else None,
         approved_tools=dict(feedback.requests.approved_tools),

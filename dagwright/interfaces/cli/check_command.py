@@ -30,7 +30,13 @@ from dagwright.interfaces.cli.plan_input import (
     read_sources,
 )
 from dagwright.interfaces.cli.run_commands import CheckArguments
-from dagwright.plans.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
+from dagwright.plans.preparation import (
+    check_plan,
+    check_written_plan,
+    compile_within_limits,
+    notes_of_context,
+    policy_problems,
+)
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset, references_of
 
@@ -125,7 +131,7 @@ def _check(arguments: CheckArguments, output: Output) -> int:
         try:
             if arguments.is_repairing:
                 checked_plan, repairs = _repair_plan(source, arguments, tools=tools, context=context)
-                compiled_plan = None if arguments.allows_unknown_tools else check_size(checked_plan)
+                compiled_plan = None if arguments.allows_unknown_tools else compile_within_limits(checked_plan)
             else:
                 checked_plan, compiled_plan = _check_plan(source, arguments, tools=tools, context=context)
             if problems := policy_problems(checked_plan, policy):
@@ -177,7 +183,7 @@ def _check_plan(
         allow_unknown_tools=arguments.allows_unknown_tools,
     )
     # The size limit depends on the effects of the tools, which are unknown for unknown tools.
-    return checked_plan, None if arguments.allows_unknown_tools else check_size(checked_plan)
+    return checked_plan, None if arguments.allows_unknown_tools else compile_within_limits(checked_plan)
 
 
 def check_document(

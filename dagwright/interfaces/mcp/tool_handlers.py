@@ -36,7 +36,7 @@ from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
 from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.tool_results import error_result, invalid_plan_result, result_of, run_result
-from dagwright.plans.preparation import check_size
+from dagwright.plans.preparation import compile_within_limits
 from dagwright.plans.templates import Templates
 from dagwright.server import UNREACHABLE_STATUSES
 from dagwright.store import StoreError
@@ -241,7 +241,7 @@ class ToolHandlers:
 
     def _check_and_compile(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
         checked_plan, _ = self._starter.check(arguments, self._templates)
-        return checked_plan, check_size(checked_plan)
+        return checked_plan, compile_within_limits(checked_plan)
 
     async def _get_run(self, call: McpToolCall) -> Result:
         return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))

@@ -319,7 +319,7 @@ def test_placeholder_similar_to_a_declared_input_has_a_note() -> None:
     assert [(note.code, note.message, note.node, note.pointer) for note in checked_plan.notes] == [
         ("undeclared_input", message, "a", "/nodes/0/arguments/name")
     ]
-    missing_input = "the input 'naem' is missing: PLACEHOLDER_naem adds it, and the plan does not declare it"
+    missing_input = "the input 'naem' is missing: PLACEHOLDER_naem uses it, and the plan does not declare it"
     problems = input_problems(checked_plan, {"name": "x", "other": "y"}, given_names=["name", "other"])
     assert [(problem.message, problem.hint, problem.pointer) for problem in problems] == [
         (missing_input, "did you mean 'name'?", "/inputs/naem")

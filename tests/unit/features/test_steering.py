@@ -249,7 +249,7 @@ def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> N
     scheduler = run.start()
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
-    run.commands.end()
+    run.commands.reject_further_commands()
     rejection = run.commands.rejection_of(name, lambda: message, scheduler=scheduler, at=2.0)
     results = [run.send(name, message, source="update"), run.send(name, message)]
     assert (rejection, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)

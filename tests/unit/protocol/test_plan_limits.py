@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import MAX_INPUT_PLAN_NODES, MAX_RUN_NODES
 from dagwright.core.compiler.compilation import compiled_form
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.plans.preparation import check_plan, check_size, prepare_plan
+from dagwright.plans.preparation import check_plan, compile_within_limits, prepare_plan
 from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import PlanTooLarge
@@ -52,7 +52,10 @@ def _size_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str
     """Return the code, pointer and message of each problem. Assert that a run and `check` report the same problems."""
     checked_plan = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
     problems_by_check: list[list[tuple[str, str, str]]] = []
-    checks: list[Callable[[], object]] = [lambda: prepare_plan(checked_plan, {}), lambda: check_size(checked_plan)]
+    checks: list[Callable[[], object]] = [
+        lambda: prepare_plan(checked_plan, {}),
+        lambda: compile_within_limits(checked_plan),
+    ]
     for check in checks:
         try:
             check()

@@ -7,7 +7,7 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.interfaces.cli.check_command import _events_text, check_document, events_per_item, expected_events
 from dagwright.interfaces.cli.plan_input import PlanSource
-from dagwright.plans.preparation import check_plan, check_size
+from dagwright.plans.preparation import check_plan, compile_within_limits
 
 _TOOLS = {
     name: ToolDeclaration(name, effects=effects) for name, effects in (("sum", Effects.PURE), ("look", Effects.READ))
@@ -35,7 +35,7 @@ def _chain(*tools: str) -> list[dict[str, Any]]:
 )
 def test_expected_events_are_counted_by_call_and_not_by_node(nodes: list[dict[str, Any]], event_count: int) -> None:
     checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
-    assert expected_events(checked_plan, check_size(checked_plan)) == event_count
+    assert expected_events(checked_plan, compile_within_limits(checked_plan)) == event_count
 
 
 def test_map_of_an_unknown_list_has_a_number_of_events_per_item() -> None:
@@ -49,7 +49,10 @@ def test_map_of_an_unknown_list_has_a_number_of_events_per_item() -> None:
     checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
     assert events_per_item(checked_plan) == {"order": 3, "letter": 4}
     source = PlanSource("plan.yaml", None, {})
-    document = {**check_document(checked_plan, source, compiled_plan=check_size(checked_plan)), "expected_events": 47}
+    document = {
+        **check_document(checked_plan, source, compiled_plan=compile_within_limits(checked_plan)),
+        "expected_events": 47,
+    }
     text = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
     assert _events_text(document) == text
 
