@@ -284,7 +284,7 @@ class SessionRecord:
         Args:
             workflow_id: workflow id of the session.
         """
-        turn_input = {**start.start, "session": ParentSession(workflow_id, start.run_id).to_json()}
+        turn_input = {**start.run_input, "session": ParentSession(workflow_id, start.run_id).to_json()}
         if self.resolved_lookups:
             turn_input["known_entities"] = [dict(lookup) for lookup in self.resolved_lookups]
         options = turn_input.get("options")

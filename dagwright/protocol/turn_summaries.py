@@ -124,9 +124,9 @@ def cut_middle(text: str, *, max_bytes: int) -> str:
     # A character has one to six bytes in JSON, so the length that fits is found by trial.
     while (size := encoded_size(decoded)) > max_bytes:
         size_limit = min(size_limit - 1, size_limit * max_bytes // size)
-        end = size_limit // 3
-        last_part = encoded[len(encoded) - end :]
-        decoded = decode_first_bytes(encoded, size_limit - end) + CUT_MARK + last_part.decode(errors="ignore")
+        end_bytes = size_limit // 3
+        last_part = encoded[len(encoded) - end_bytes :]
+        decoded = decode_first_bytes(encoded, size_limit - end_bytes) + CUT_MARK + last_part.decode(errors="ignore")
     return decoded
 
 

@@ -50,7 +50,7 @@ MAX_LOOKUPS = 100
 
 _MAX_SHOWN_FAILURES = 3
 _LOOKUP_CODE_PREFIX = "lookup_"
-"""Code prefix of runs that failed because of a lookup."""
+"""Prefix of the error codes of runs that failed because of a lookup."""
 _RUN_WORKFLOWS = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
 _FINAL_STATUSES = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
@@ -61,7 +61,7 @@ class TurnStart:
 
     Args:
         run_id: workflow id of the run, and id of the turn; a repeated id means the same turn.
-        start: input of the run, as for `RunPlan`.
+        run_input: JSON of the input of the run, as for `RunPlan`.
         request: text of the request.
         version: version of the session for which the turn was prepared; `None` means any version.
         workflow: workflow type of the run.
@@ -72,7 +72,7 @@ class TurnStart:
     """
 
     run_id: str
-    start: Mapping[str, Any]
+    run_input: Mapping[str, Any]
     request: str = ""
     version: int | None = None
     workflow: str = wire.WORKFLOW_RUN_PLAN
@@ -82,8 +82,8 @@ class TurnStart:
     fairness: Fairness | None = None
 
     def to_json(self) -> dict[str, Any]:
-        encoded = {"run_id": self.run_id, "start": dict(self.start), "request": self.request, "version": self.version}
-        encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
+        encoded = {"run_id": self.run_id, "start": dict(self.run_input), "request": self.request}
+        encoded |= {"version": self.version, "workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
         encoded |= {} if self.fairness is None else {"fairness": self.fairness.to_json()}
         return encoded if self.policy is None else {**encoded, "policy": self.policy.to_json()}
@@ -101,8 +101,8 @@ def turn_start_from_json(message: Any) -> TurnStart:
         raise MessageInvalid(
             f"the turn has {size:,} bytes; at most {MAX_TURN_MESSAGE_BYTES:,} are allowed", code="too_large"
         )
-    start, version, memo = message["start"], message.get("version"), message.get("memo", {})
-    default_workflow = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
+    run_input, version, memo = message["start"], message.get("version"), message.get("memo", {})
+    default_workflow = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in run_input else wire.WORKFLOW_RUN_PLAN
     workflow = message.get("workflow") or default_workflow
     if workflow not in _RUN_WORKFLOWS:
         raise MessageInvalid(f"'workflow' must be one of {', '.join(_RUN_WORKFLOWS)}, not {workflow!r:.60}")
@@ -115,8 +115,8 @@ def turn_start_from_json(message: Any) -> TurnStart:
     except ValueError as error:
         raise MessageInvalid(f"'policy' is not a policy: {error}") from None
     if policy is not None and (size := encoded_size(policy.to_json())) > MAX_POLICY_BYTES:
-        message = f"the policy has {size:,} bytes; at most {MAX_POLICY_BYTES:,} are allowed for a session"
-        raise MessageInvalid(message, code="too_large")
+        problem = f"the policy has {size:,} bytes; at most {MAX_POLICY_BYTES:,} are allowed for a session"
+        raise MessageInvalid(problem, code="too_large")
     queue = message.get("task_queue")
     if queue is not None and not is_queue_name(queue):
         raise MessageInvalid(f"'task_queue' must be the name of a task queue, not {queue!r:.60}")
@@ -124,10 +124,10 @@ def turn_start_from_json(message: Any) -> TurnStart:
         fairness = fairness_from_json(message.get("fairness"))
     except FairnessInvalid as error:
         raise MessageInvalid(f"'fairness' is invalid: {error}") from None
-    request = message.get("request") or start.get("goal") or ""
+    request = message.get("request") or run_input.get("goal") or ""
     return TurnStart(
         run_id=_run_id(message.get("run_id")),
-        start=start,
+        run_input=run_input,
         request=line_or_none(str(request), max_bytes=MAX_TURN_REQUEST_BYTES) or "",
         version=version,
         workflow=str(workflow),

@@ -1,7 +1,7 @@
 """Webhook of a worker, and the signature of its messages as defined by Standard Webhooks (standardwebhooks.com).
 
 The receiver computes the signature with the shared secret and compares the signatures. The time is part of the
-signature, so an old message cannot be replayed for long. The id identifies duplicates.
+signature, so the receiver can reject old messages that are sent again. The id identifies duplicates.
 """
 
 import base64

@@ -82,7 +82,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     """Register the search attributes that the namespace lacks, and wait until the server accepts them.
 
     The server rejects the start of a run with an unregistered attribute, and a workflow that sets such an attribute is
-    stuck. A new attribute is listed some seconds before the server accepts it in queries and starts.
+    stuck. A new attribute is listed some seconds before the server accepts it in queries and in starts of runs.
 
     Returns:
         The attributes that are not registered, or that the server does not accept in time.
