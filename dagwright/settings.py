@@ -242,7 +242,7 @@ class Settings(BaseModel):
         try:
             parse_limits(limits)
         except CallLimitInvalid as error:
-            # The text is a template of pydantic.
+            # pydantic formats the text as a template, in which braces would be fields.
             text = error.args[0].replace("{", "(").replace("}", ")")
             raise PydanticCustomError(SHOWN_VALUE, cast(LiteralString, text)) from None
         return limits
@@ -451,9 +451,9 @@ def _database_problem(url: str) -> LiteralString | None:
     This check rejects URLs that no driver can open, without importing a driver in each command. The driver checks the
     rest of the URL.
     """
-    scheme, sign, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     kind = scheme.partition("+")[0]
-    if not sign or not kind:
+    if not separator or not kind:
         return "it is not a URL such as sqlite:///dagwright.db"
     if kind == "sqlite":
         path, _, options = rest.partition("?")

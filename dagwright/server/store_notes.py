@@ -21,7 +21,7 @@ class StoreIdentity:
 
     Args:
         store_id: ID of the store.
-        location: location of the store for the process that uses or published it.
+        location: location of the store in the settings of the process that uses or published the store.
     """
 
     store_id: str

@@ -69,7 +69,7 @@ class _PausedCalls:
 
     Args:
         ids: activity IDs.
-        includes_all: whether no call of the tool in this run is paused for another reason.
+        includes_all: whether these are all paused calls of the tool in this run.
     """
 
     run: WorkflowExecution

@@ -98,7 +98,7 @@ def removal_cutoff(retention: NamespaceRetention, *, owners: Collection[str], no
     if oldest_id is None or start_times[oldest_id] - MARGIN >= retained_since:
         return age_cutoff
     return RemovalCutoff(
-        start_times[oldest_id] - MARGIN, f"the run {oldest_id!r} is still listed, and a day before its start is added"
+        start_times[oldest_id] - MARGIN, f"the run {oldest_id!r}, which started a day later, is still listed"
     )
 
 

@@ -212,7 +212,7 @@ class Script:
         self._violations: list[str] = []
 
     def use_step(self, call: ReceivedCall) -> int | None:
-        """Use up and return the index of the step that matches a call; `None` if no step matches."""
+        """Use the step that matches a call, and return its index; `None` if no step matches."""
         for index, scripted_step in enumerate(self._steps):
             if (
                 scripted_step.times is None or self._used_counts[index] < scripted_step.times
@@ -242,7 +242,11 @@ class Script:
         self._violations.append(f"{call.summary()}: {text}")
 
     def record_unexpected_call(self, call: ReceivedCall, reason: str = "") -> None:
-        """Record a request that no step answers. If its path is unknown, omit the reason."""
+        """Record a request that no step answers.
+
+        Args:
+            reason: why no step answers; empty if the server does not have the path of the request.
+        """
         self._unexpected_calls.append(f"{call.summary()}: {reason}" if reason else call.summary())
 
     def _unused_steps(self) -> list[str]:

@@ -125,4 +125,4 @@ def test_removal_bound_does_not_depend_on_the_order_of_the_runs(runs: list[Liste
         now=START + timedelta(days=50),
     )
     assert cutoff.renewed_before == START - MARGIN
-    assert cutoff.reason == "the run 'a' is still listed, and a day before its start is added"
+    assert cutoff.reason == "the run 'a', which started a day later, is still listed"

@@ -41,9 +41,7 @@ def _removal_cutoff(
 
 
 OLDEST_RUN = ListedRun("a", "1", "1", LONG_AGO)
-CUTOFF_BY_OLDEST_RUN = RemovalCutoff(
-    LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added"
-)
+CUTOFF_BY_OLDEST_RUN = RemovalCutoff(LONG_AGO - MARGIN, "the run 'a', which started a day later, is still listed")
 
 
 @pytest.mark.parametrize(
