@@ -29,7 +29,7 @@ MAX_FIRST_WORD_DELAY_S = 0.1
 DIRECT_MODEL, RUN_MODEL = "small", "profile/plan"
 _ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it. " * 10
 _CHUNK_CHARACTERS = 8
-_PACE = {"chunk_characters": _CHUNK_CHARACTERS, "first_s": 0.3, "each_s": 0.02}
+_PACE = {"chunk_characters": _CHUNK_CHARACTERS, "first_byte_delay_s": 0.3, "chunk_delay_s": 0.02}
 _PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 

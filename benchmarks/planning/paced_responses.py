@@ -100,13 +100,13 @@ def writing_s(message: str) -> float:
 
 def whole_response(answer: Completion, message: str) -> Completion:
     """Return a response that arrives when all of it has been written."""
-    return slow(answer, first_s=writing_s(message))
+    return slow(answer, first_byte_delay_s=writing_s(message))
 
 
 def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
     message = plan_text(shape)
-    streamed_plan = slow(text(message), chunk_characters=CHUNK_CHARACTERS, each_s=CHUNK_S)
+    streamed_plan = slow(text(message), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=CHUNK_S)
     plan = streamed_plan if is_streamed else whole_response(text(message), message)
     return (
         step(plan, metadata={"run": run_id, "purpose": PLAN}, is_streamed=is_streamed),

@@ -67,16 +67,17 @@ class Pace:
     """Timing of a response.
 
     Args:
-        first_s: seconds until the first byte.
-        each_s: seconds before each text or argument chunk of a stream.
+        first_byte_delay_s: seconds until the first byte.
+        chunk_delay_s: seconds before each text or argument chunk of a stream.
         chunk_characters: characters of text per chunk; 0 sends the text in one chunk.
         cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
         cut: how the stream is cut off.
         held_after_chunks: number of chunks after which a stream waits for `release_event`; `None` for never.
+        release_event: event that lets the waiting stream continue.
     """
 
-    first_s: float = 0.0
-    each_s: float = 0.0
+    first_byte_delay_s: float = 0.0
+    chunk_delay_s: float = 0.0
     chunk_characters: int = 8
     cut_after: int | None = None
     cut: Cut = Cut.CLOSE
@@ -92,7 +93,7 @@ class Completion:
         text: text of the message; `None` if the message only has tool calls.
         tool_calls: tool calls, in order.
         refusal: reason of a refusal.
-        reasoning: reasoning text, as several servers send it (`reasoning_content`).
+        reasoning: reasoning text, sent in the field `reasoning_content` as several servers do.
         finish_reason: if empty, it is derived from the message.
         tokens: token usage; by default, the words of the messages and of the response are counted.
         has_usage: whether the response includes the usage.
@@ -125,6 +126,7 @@ class HttpError:
         code: OpenAI's error code, such as `context_length_exceeded`; `None` sends null.
         param: the invalid field of the request.
         headers: additional headers.
+        first_byte_delay_s: seconds until the first byte.
     """
 
     status: int
@@ -134,7 +136,7 @@ class HttpError:
     param: str | None = None
     retry_after: float | str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    first_s: float = 0.0
+    first_byte_delay_s: float = 0.0
 
     def body(self) -> dict[str, Any]:
         """Return the JSON body."""

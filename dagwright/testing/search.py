@@ -37,12 +37,12 @@ class SearchAnswer:
     Args:
         organic: the results, best first.
         answer: a direct answer before the results, if any.
-        more: other top-level fields of the response, such as `knowledgeGraph`.
+        extra_fields: other top-level fields of the response, such as `knowledgeGraph`.
     """
 
     organic: tuple[SearchHit, ...] = ()
     answer: SearchHit | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    extra_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self, request_body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a query in Serper's format."""
@@ -52,7 +52,7 @@ class SearchAnswer:
             answer_box = {"answerBox": {"title": title, "link": link, "answer": snippet}}
         organic = [{**result.to_json(), "position": position} for position, result in enumerate(self.organic, 1)]
         parameters = {"type": "search", "engine": "google", **request_body}
-        return {"searchParameters": parameters, **answer_box, **self.more, "organic": organic, "credits": 1}
+        return {"searchParameters": parameters, **answer_box, **self.extra_fields, "organic": organic, "credits": 1}
 
 
 def search_answer(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:

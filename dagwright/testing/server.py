@@ -30,7 +30,7 @@ class ModelServer(ScriptedServer):
 
     Args:
         steps: the responses; a bare text or response is a step that matches any call.
-        models: models that `/models` lists; calls of other models get OpenAI's 404. By default, every model is
+        models: models that `/models` lists; calls to other models get OpenAI's 404. By default, every model is
             accepted.
         api_keys: accepted keys; calls with other keys get OpenAI's 401. By default, every key is accepted.
     """
@@ -127,7 +127,7 @@ class ModelServer(ScriptedServer):
             case Completion() as completion if call.is_streamed:
                 await _send_stream(sender, WireCompletion(completion, call), completion.pace, sent_at)
             case Completion() as completion:
-                await _pause(completion.pace.first_s)
+                await _pause(completion.pace.first_byte_delay_s)
                 if completion.pace.cut_after is not None:
                     await _send_cut_off(sender, completion.pace.cut, body=WireCompletion(completion, call).full_body())
                 await sender.send_json(200, WireCompletion(completion, call).full_body())
@@ -158,7 +158,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 async def _send_error(sender: ResponseSender, error_response: HttpError) -> None:
-    await _pause(error_response.first_s)
+    await _pause(error_response.first_byte_delay_s)
     retry_after = error_response.retry_after
     retry_headers = (
         {}
@@ -169,7 +169,7 @@ async def _send_error(sender: ResponseSender, error_response: HttpError) -> None
 
 
 async def _send_stream(sender: ResponseSender, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
-    await _pause(pace.first_s)
+    await _pause(pace.first_byte_delay_s)
     await sender.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first_chunk, *chunks = completion.chunks()
     await sender.write(encode_event(first_chunk))
@@ -179,7 +179,7 @@ async def _send_stream(sender: ResponseSender, completion: WireCompletion, pace:
             return
         if index == pace.held_after_chunks and pace.release_event is not None:
             await pace.release_event.wait()
-        await _pause(pace.each_s)
+        await _pause(pace.chunk_delay_s)
         await sender.write(encode_event(chunk))
         sent_at.append(time.time())
     if pace.cut_after is not None:

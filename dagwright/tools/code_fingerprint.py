@@ -30,7 +30,7 @@ _STANDARD_LIBRARY_FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdl
 class CodeFingerprinter:
     """Fingerprint the code of tools. Each file is read once, so the files must not change after their import.
 
-    No method raises: a tool whose code cannot be identified has no fingerprint.
+    No method raises: a tool whose code cannot be read or compared has no fingerprint.
     """
 
     def __init__(self) -> None:
@@ -57,31 +57,29 @@ class CodeFingerprinter:
             return None
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
-    def _module_fingerprints(self, first_module: ModuleType) -> list[str]:
-        """Return the fingerprints of a module and of the modules that it needs, sorted."""
-        if first_module.__name__ not in self._fingerprints:
-            self._fingerprints[first_module.__name__] = self._collect_fingerprints(first_module)
-        return self._fingerprints[first_module.__name__]
+    def _module_fingerprints(self, tool_module: ModuleType) -> list[str]:
+        """Return the fingerprints of the module of a tool and of the modules that it needs, sorted."""
+        if tool_module.__name__ not in self._fingerprints:
+            self._fingerprints[tool_module.__name__] = self._collect_fingerprints(tool_module)
+        return self._fingerprints[tool_module.__name__]
 
-    def _collect_fingerprints(self, first_module: ModuleType) -> list[str]:
-        modules = {first_module.__name__: first_module}
-        unvisited = [first_module]
+    def _collect_fingerprints(self, tool_module: ModuleType) -> list[str]:
+        modules = {tool_module.__name__: tool_module}
+        unvisited = [tool_module]
         while unvisited:
             module = unvisited.pop()
-            for needed_module in (
-                self._needed_modules(module) if module is first_module or _is_user_code(module) else ()
-            ):
+            for needed_module in self._needed_modules(module) if module is tool_module or _is_user_code(module) else ():
                 if needed_module.__name__ not in modules:
                     modules[needed_module.__name__] = needed_module
                     unvisited.append(needed_module)
         # Not sorted by module name, because the module name of a `--tools` file depends on the path of the file.
         return sorted(
-            self._fingerprint_of_module(module, is_first=module is first_module) for module in modules.values()
+            self._fingerprint_of_module(module, is_tool_module=module is tool_module) for module in modules.values()
         )
 
-    def _fingerprint_of_module(self, module: ModuleType, *, is_first: bool) -> str:
+    def _fingerprint_of_module(self, module: ModuleType, *, is_tool_module: bool) -> str:
         file = _file_of(module)
-        if is_first or _is_user_code(module):
+        if is_tool_module or _is_user_code(module):
             if file not in self._digests:
                 self._digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
             return self._digests[file]
@@ -92,7 +90,7 @@ class CodeFingerprinter:
         if module.__name__ not in self._needed_modules_by_name:
             # A package also has attributes for submodules that other modules imported; these do not count.
             values = [value for name, value in list(vars(module).items()) if not _is_submodule(value, name, module)]
-            names = set(map(_module_name, values))
+            names = set(map(_defining_module_name, values))
             if _is_user_code(module) and not _is_dagwright(module.__name__):
                 names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
@@ -145,7 +143,7 @@ def _is_submodule(value: Any, name: str, package: ModuleType) -> bool:
     return isinstance(value, ModuleType) and value.__name__ == f"{package.__name__}.{name}"
 
 
-def _module_name(value: Any) -> str:
+def _defining_module_name(value: Any) -> str:
     if isinstance(value, ModuleType):
         return value.__name__
     # Converted, because `__module__` of an object may be any value.

@@ -263,7 +263,7 @@ class ToolContext:
         return self._identity.last_heartbeat
 
     @property
-    def newest_heartbeat(self) -> Any:
+    def current_heartbeat(self) -> Any:
         """Details of this attempt's latest heartbeat; before the first one, `last_heartbeat`."""
         return self._details
 

@@ -31,7 +31,7 @@ CHAT_REQUEST = {"model": "profile/plan", "messages": [{"role": "user", "content"
 def script(release_event: asyncio.Event) -> list[Any]:
     held_response = slow(
         json_text({"answer": ANSWER, "missing": []}),
-        each_s=0.01,
+        chunk_delay_s=0.01,
         held_after_chunks=CHARACTERS_BEFORE_KILLS // 8,
         release_event=release_event,
     )

@@ -363,7 +363,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
     script = (
         HttpError(401, "No.", code="invalid_api_key"),
         *(busy(), direct_route, "Hello."),
-        *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
+        *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_byte_delay_s=0.3)),
     )
     async with serve(*script) as gateway, open_page(chromium, f"{gateway.url}/console/#/chat") as page:
         turn = page.locator(".turn").last

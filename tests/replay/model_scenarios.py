@@ -137,7 +137,9 @@ MODEL_STEPS = (
     # The second attempt of a plan whose stream broke off. Its calls would match later steps, too.
     step(
         slow(
-            text(plan_text(_LOOK_NODE, _SUM_NODE, call("last", "fly"))), chunk_characters=_CHUNK_CHARACTERS, each_s=0.02
+            text(plan_text(_LOOK_NODE, _SUM_NODE, call("last", "fly"))),
+            chunk_characters=_CHUNK_CHARACTERS,
+            chunk_delay_s=0.02,
         ),
         last="Your last answer ended",
         times=ANY_NUMBER,
@@ -146,7 +148,7 @@ MODEL_STEPS = (
         slow(
             text(_PLAN_WITH_MISSING_NODE),
             chunk_characters=_CHUNK_CHARACTERS,
-            each_s=0.05,
+            chunk_delay_s=0.05,
             cut_after=_CHUNKS_WITH_FIRST_NODE + 10,
         ),
         last="Look it up.",
@@ -157,7 +159,7 @@ MODEL_STEPS = (
         slow(
             text(plan_text(_SUM_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
             chunk_characters=_CHUNK_CHARACTERS,
-            each_s=0.02,
+            chunk_delay_s=0.02,
         ),
         text="Look it up.",
         metadata={"purpose": "repair"},

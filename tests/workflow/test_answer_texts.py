@@ -115,7 +115,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
 
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
     plan = plan_text(call("one", "echo", weather="rain"))
-    answer = slow(text(ANSWER_TEXT), chunk_characters=CHUNK_CHARACTERS, each_s=0.05)
+    answer = slow(text(ANSWER_TEXT), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=0.05)
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):

@@ -33,7 +33,10 @@ def interrupted_answer(content: str, *, last_text: str) -> Any:
     """Return an answer whose stream ends with the chunk that contains the end of `last_text`."""
     end_index = content.index(last_text) + len(last_text)
     return slow(
-        text(content), chunk_characters=CHUNK_CHARACTERS, cut_after=-(-end_index // CHUNK_CHARACTERS), each_s=0.01
+        text(content),
+        chunk_characters=CHUNK_CHARACTERS,
+        cut_after=-(-end_index // CHUNK_CHARACTERS),
+        chunk_delay_s=0.01,
     )
 
 
@@ -238,7 +241,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
     paced_answer = slow(
         text(plan),
         chunk_characters=CHUNK_CHARACTERS,
-        each_s=0.005,
+        chunk_delay_s=0.005,
         held_after_chunks=last_chunk + 1,
         release_event=gate,
     )

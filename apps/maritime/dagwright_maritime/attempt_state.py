@@ -30,7 +30,7 @@ class AttemptState:
 
 def load_state() -> AttemptState:
     """Return the state of the current call."""
-    heartbeat = context().newest_heartbeat
+    heartbeat = context().current_heartbeat
     if not isinstance(heartbeat, dict):
         return AttemptState()
     return AttemptState(

@@ -166,6 +166,7 @@ class _Evaluator:
 
     def _literal(self, node: ast.Constant) -> Fraction:
         number = Decimal(ast.get_source_segment(self._text, node) or "")
+        # A decimal digit has 3.3 bits, so the exponent is limited to somewhat less than the size limit.
         if abs(number.adjusted()) > SIZE_LIMIT_BITS // 4:
             raise _too_large_error()
         return Fraction(number)
@@ -222,9 +223,9 @@ def _round(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
     """Round half away from zero, as people do."""
     if digits.denominator != 1 or abs(digits) > SIZE_LIMIT_BITS // 4:
         raise ValueError("round takes a number of digits")
-    unit = Fraction(10) ** int(digits)
-    steps = math.floor(abs(value) * unit + Fraction(1, 2))
-    return Fraction(steps if value >= 0 else -steps) / unit
+    scale = Fraction(10) ** int(digits)
+    scaled_value = math.floor(abs(value) * scale + Fraction(1, 2))
+    return Fraction(scaled_value if value >= 0 else -scaled_value) / scale
 
 
 def _decimal(value: Fraction) -> Decimal:

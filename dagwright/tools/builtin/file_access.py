@@ -5,8 +5,8 @@ concurrent changes cannot redirect it. `FileAccess` rejects hidden names, links 
 `dagwright.tools.protected_paths` protects; for writing, it also rejects files that Python would import. The root is the
 files folder, or, in a run that was started with an API key, the subfolder of the owner of the key.
 
-A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
-be found. Such a file is rejected in every run, because a run without an owner must not read the state folder either.
+A file with several names (hard links) is rejected: one of the other names, which cannot be looked up, may be in the
+folder of another owner or in the state folder. Runs without an owner must not read the state folder either.
 """
 
 import hashlib

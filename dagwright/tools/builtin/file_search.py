@@ -17,10 +17,10 @@ from dagwright.tools.spec import tool
 
 MATCHES_LIMIT = 500
 SEARCHED_FILES_LIMIT = 50_000
-SEARCHED_DEPTH = 100
+SEARCH_DEPTH_LIMIT = 100
 """Limit of nested folders; each is open while its subfolders are searched."""
-SEARCHED_FILE_BYTES = 4 * 1024 * 1024
-"""Larger files are skipped; the result has their number."""
+SEARCHED_FILE_LIMIT_BYTES = 4 * 1024 * 1024
+"""Larger files are skipped; the result counts them."""
 SHOWN_CHARACTERS = 300
 """Maximum length of a matching line in the result."""
 _BINARY_CHECK_BYTES = 8 * 1024
@@ -111,7 +111,7 @@ def _files_in(top_folder: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]
                 if next(counter) >= SEARCHED_FILES_LIMIT:
                     raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files; choose a subfolder")
                 yield folder, entry
-        for entry in entries if depth < SEARCHED_DEPTH else ():
+        for entry in entries if depth < SEARCH_DEPTH_LIMIT else ():
             if entry.is_folder:
                 with ExitStack() as stack:
                     try:
@@ -127,10 +127,10 @@ def _lines_containing(folder: OpenFolder, entry: FolderEntry, text: str) -> list
     """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
     try:
         with folder.file(entry.name) as file:
-            content = file.read(SEARCHED_FILE_BYTES + 1)
+            content = file.read(SEARCHED_FILE_LIMIT_BYTES + 1)
     except (OSError, GiveUp):
         return None
-    if len(content) > SEARCHED_FILE_BYTES or b"\0" in content[:_BINARY_CHECK_BYTES]:
+    if len(content) > SEARCHED_FILE_LIMIT_BYTES or b"\0" in content[:_BINARY_CHECK_BYTES]:
         return None
     try:
         lines = content.decode().splitlines()

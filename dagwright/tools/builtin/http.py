@@ -37,7 +37,7 @@ _EFFECTS_BY_METHOD = {"argument": "method", "default": "GET", "effects": dict.fr
 _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-_OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
+_METHOD_OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 """Headers from which some services read the method, so a GET with such a header could change something."""
 _OMITTED_RESPONSE_HEADERS = frozenset({"set-cookie"})
 _EXCERPT_BYTES = 400
@@ -235,7 +235,7 @@ def _request_headers(headers: Mapping[str, str] | None, body: Any, *, method: st
         header = name.replace("_", "-")
         if header in _CONNECTION_HEADERS:
             raise ValueError(f"The header {name} belongs to the connection and cannot be set")
-        if method in _SAFE_METHODS and header in _OVERRIDE_HEADERS:
+        if method in _SAFE_METHODS and header in _METHOD_OVERRIDE_HEADERS:
             raise ValueError(f"The header {name} would override the method {method}; set the method instead")
     if body is not None and not isinstance(body, str):
         sent_headers.setdefault("content-type", "application/json")
@@ -274,6 +274,7 @@ def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> E
     delay = requested_delay(response.headers)
     requested_by = requesting_service(response.status_code, response.request.url.host)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        # The service did not process the request, so the next attempt may send it.
         if not call.is_repeatable:
             context().heartbeat({"sent": False})
         return RetryLater(message, after=delay, requested_by=requested_by)

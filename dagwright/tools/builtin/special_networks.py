@@ -1,7 +1,7 @@
 """Public addresses: the special-purpose registries of IANA as a table.
 
-The table replaces `is_global` of `ipaddress`, which lacks entries in some Python releases. The longest matching prefix
-decides, as the registries define for more specific allocations.
+The table replaces `is_global` of `ipaddress`, which lacks entries in some Python releases. If several networks contain
+an address, the longest prefix decides: the registries list exceptions to a network as longer prefixes.
 
 Source: https://www.iana.org/assignments/iana-ipv4-special-registry (RFC 6890),
 https://www.iana.org/assignments/iana-ipv6-special-registry,
@@ -36,7 +36,7 @@ UNREACHABLE_NETWORKS = (
     "10.0.0.0/8",  # private use, RFC 1918
     "100.64.0.0/10",  # shared address space, RFC 6598
     "127.0.0.0/8",  # loopback, RFC 1122
-    "168.63.129.16/32",  # Azure's platform on each of its machines; a public address that is in no registry
+    "168.63.129.16/32",  # Azure's platform services on every Azure machine; a public address that is in no registry
     "169.254.0.0/16",  # link local, RFC 3927
     "172.16.0.0/12",  # private use, RFC 1918
     "192.0.0.0/24",  # IETF protocol assignments, RFC 6890

@@ -53,8 +53,8 @@ def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
         assert isinstance(plan, Completion)
         assert isinstance(answer, Completion)
         chunk_count = -(-len(plan_text(shape)) // CHUNK_CHARACTERS) if is_streamed else 0
-        model_times_s.append(plan.pace.first_s + chunk_count * plan.pace.each_s)
-        assert answer.pace.first_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
+        model_times_s.append(plan.pace.first_byte_delay_s + chunk_count * plan.pace.chunk_delay_s)
+        assert answer.pace.first_byte_delay_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
     assert model_times_s == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
 
 

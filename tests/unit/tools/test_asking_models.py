@@ -155,7 +155,7 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
     def weigh(words: str) -> Any:
         return context().ask_model(words, output=NUMBER_SCHEMA).wait().output
 
-    steps = [slow(json_text({"n": n}), first_s=0.2) for n in (1, 2, 3)]
+    steps = [slow(json_text({"n": n}), first_byte_delay_s=0.2) for n in (1, 2, 3)]
     async with ModelServer(*steps) as server:
         bench = Bench(weigh, server)
         results = [json.loads((await bench.payload({"words": "?"})).data)["n"] for _ in range(2)]

@@ -26,9 +26,9 @@ def test_context_describes_the_call_and_records_heartbeats() -> None:
         assert (context().idempotency_key, context().node, context().attempt) == ("k", "n", 1)
         assert (context().last_heartbeat, context().cancelled) == (3, False)
         context().progress(1, 2)
-        assert context().newest_heartbeat == 3
+        assert context().current_heartbeat == 3
         context().heartbeat({"page": 4})
-        assert (context().last_heartbeat, context().newest_heartbeat) == (3, {"page": 4})
+        assert (context().last_heartbeat, context().current_heartbeat) == (3, {"page": 4})
         call.cancellation.request()
         assert context().cancelled
     assert call.heartbeats == [3, {"page": 4}]

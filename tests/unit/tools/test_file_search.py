@@ -86,7 +86,7 @@ def test_matches_over_the_limit_are_cut(tools: Tools) -> None:
 def test_large_files_are_skipped_and_long_lines_are_shortened(
     tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_search, "SEARCHED_FILE_BYTES", 1_000)
+    monkeypatch.setattr(file_search, "SEARCHED_FILE_LIMIT_BYTES", 1_000)
     (root / "large.txt").write_text("milk\n" * 201)
     (root / "line.txt").write_text("milk" * 200)
     result = search(tools, text="milk", pattern="l*.txt")

@@ -88,7 +88,7 @@ async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: 
 @PATHS
 @pytest.mark.usefixtures("short_start_wait")
 async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
-    async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
+    async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_byte_delay_s=0.3)) as (http, _):
         response = await http.post(path, json=request_body(path))
     contents = [
         event.content for event in events_of(response.text.replace("event: error\n", "")) if event.comment is None
