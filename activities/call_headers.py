@@ -220,7 +220,7 @@ def values_of_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environmen
     for name in names:
         if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
             raise SecretNotAllowed(problem[:1].upper() + problem[1:])
-    secrets = {name: environment.secret(name) for name in names}
+    secrets = {name: environment.find_secret(name) for name in names}
     missing_variables = [f"DAGWRIGHT_SECRET_{name}" for name, value in secrets.items() if value is None]
     if missing_variables:
         raise MissingSecret(f"The worker's environment does not have {', '.join(missing_variables)}")

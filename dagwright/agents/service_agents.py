@@ -102,7 +102,7 @@ class ServiceCall:
         name = self._card.service_secret
         if name is None:
             return headers
-        key = signing_key(self._environment.secret(name) or "")
+        key = signing_key(self._environment.find_secret(name) or "")
         if not key:
             raise MissingSecret(
                 f"the agent {self._card.name!r} signs its requests: set DAGWRIGHT_SECRET_{name} for the worker"

@@ -57,8 +57,8 @@ class ToolEnvironment:
         allow_private_addresses: whether `http_request` may connect to private addresses.
         serper_api_key: key of the web search; if `None`, `web_search` fails with a message that names the setting.
         serper_base_url: URL of the web search service.
-        search_url: URL of the travel service; if `None`, `flight_search` fails with a message that names the setting.
-        secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
+        travel_url: URL of the travel service; if `None`, `flight_search` fails with a message that names the setting.
+        find_secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
         binding_of: name -> the tools and hosts that the settings bind the secret to.
         app_settings: class of the settings -> settings, for each installed application.
         drain_limit_s: how long calls of `write` tools may continue when the process stops; with `None`,
@@ -72,8 +72,8 @@ class ToolEnvironment:
     allow_private_addresses: bool = False
     serper_api_key: str | None = field(default=None, repr=False)
     serper_base_url: str = "https://google.serper.dev"
-    search_url: str | None = None
-    secret: Callable[[str], str | None] = field(default=no_secret, repr=False)
+    travel_url: str | None = None
+    find_secret: Callable[[str], str | None] = field(default=no_secret, repr=False)
     binding_of: BindingOf = field(default=no_binding, repr=False)
     app_settings: Mapping[type, Any] = field(default_factory=dict, repr=False)
     drain_limit_s: float | None = None

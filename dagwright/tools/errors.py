@@ -11,7 +11,7 @@ ToolError                 subclasses differ in what happens next
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
 ├── MissingSecret         final: set the variable
-├── SecretNotAllowed         final: bind the secret to the tool or to the host
+├── SecretNotAllowed      final: bind the secret to the tool or to the host
 ├── MissingPart           final: the stored value has no value at the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
 ├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started
@@ -37,8 +37,9 @@ class RetryLater(ToolError):
     Args:
         message: the reason.
         after: delay before the next attempt, at most one day; `None` leaves it to the retry policy.
-        requested_by: service that requested the delay, such as `429 from api.example.org`. Together with `after`, it
-            means that the service rejected the call before doing anything, so the attempt does not count.
+        requested_by: status and host of the service that requested the delay, such as `429 from api.example.org`.
+            Together with `after`, it means that the service rejected the call before doing anything, so the attempt
+            does not count.
     """
 
     def __init__(self, message: str = "", after: timedelta | None = None, *, requested_by: str | None = None) -> None:

@@ -26,7 +26,7 @@ from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.result_json import pointer_of
 
 _VALIDATOR_TYPE_PREFIX = "function-"
-"""Part of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
+"""Start of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
 _MAX_CACHED_SIGNATURES = 512
 """Maximum number of cached signatures. A process has about 100 tools, and loads some of them repeatedly."""
 

@@ -58,7 +58,9 @@ class PathGuard:
         self._code_folders = list(code_folders)
 
     def protects(self, path: Path, status: os.stat_result | None = None) -> bool:
-        """Return whether a path is a protected file or folder. A path inside a protected folder does not count.
+        """Return whether a path is a protected file or folder.
+
+        A path inside a protected folder does not count: callers check every folder of the path as well.
 
         Args:
             path: absolute, without links.

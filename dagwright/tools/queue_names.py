@@ -26,7 +26,8 @@ from dagwright.tools.tool_references import (
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
 _DIGEST_CHARACTERS = 6
-"""Base32 characters of the digest of a path: 30 bits. Few, because each call in the history names its queue."""
+"""Base32 characters of the digest of a path: 30 bits. The digest is short, because each call in the history names its
+queue."""
 _PATH_DIGEST = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
 """End of the queue name of a file. The queue name of a module ends with the module name instead."""
 FILE_PLACEHOLDER = "FILE"
@@ -105,7 +106,7 @@ def queue_of_plan(plan: CompiledPlan) -> str | None:
     counts: Counter[str] = Counter()
     _count_calls(plan, counts)
     if not counts:
-        _count_declared_tools(plan, counts)
+        _count_offered_tools(plan, counts)
     return counts.most_common(1)[0][0] if counts else None
 
 
@@ -117,16 +118,16 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
             _count_calls(node.sub_plan, counts)
 
 
-def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
+def _count_offered_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
     """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
-    declared_tools = (plan.extender or {}).get("tools")
-    for tool in declared_tools if isinstance(declared_tools, list) else ():
+    offered_tools = (plan.extender or {}).get("tools")
+    for tool in offered_tools if isinstance(offered_tools, list) else ():
         if isinstance(tool, Mapping) and isinstance(tool.get("task_queue"), str) and not tool.get("is_foreign"):
             counts[tool["task_queue"]] += 1
     for node in plan.nodes:
         if node.sub_plan is not None:
-            _count_declared_tools(node.sub_plan, counts)
+            _count_offered_tools(node.sub_plan, counts)
 
 
 def _queue_suffix(reference: str) -> str:

@@ -130,7 +130,7 @@ def _pattern_of_part(part: str, *, max_length: int | None = None) -> str:
     """
     run = "+" if max_length is None else f"{{1,{max_length}}}"
     if part[0] == "+" or part[0].isspace():
-        # A plus is a space in forms, and runs of spaces and line breaks are often collapsed to one space.
+        # In form encoding, a plus is a space, and runs of spaces and line breaks are often collapsed to one space.
         space = "|".join(sorted({form for character in {*part, " "} for form in _escapes(character)}))
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":

@@ -36,7 +36,7 @@ def cap_delay(delay: timedelta | None) -> timedelta | None:
 
 
 def requesting_service(status: int | None, host: str) -> str | None:
-    """Return the service that requests a delay, such as `429 from api.example.org`.
+    """Return the status and host of a service that requests a delay, such as `429 from api.example.org`.
 
     Return `None` for a status that does not request a delay.
     """

@@ -71,7 +71,7 @@ def worker_tool(  # noqa: PLR0913 - each is one field of the declaration, by key
         goal_type: `deliverable` if the slots are for the answer, `support` if they are only for other worker tools.
         preconditions: when a planner may choose the tool, one sentence each.
         requires: the parameters that are required slots: the tool is not called without them.
-        same_as: output slot -> required slot of other worker tools that the output slot can replace.
+        same_as: output slot -> required slot of other worker tools that the output slot can also fill.
         name: the activity type; the function's name by default.
         effects: as for `@tool`, but `read` by default, because most worker tools look up or compute and change nothing.
         timeout, max_parallel, max_attempts, uses_models, aliases: as for `@tool`.
@@ -173,7 +173,7 @@ def _wrap(function: Callable[..., Any], declaration: ToolDeclaration) -> Callabl
 
 
 def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the literal arguments to the sub-goal; the call contains them only as arguments."""
+    """Fill in `params` of the sub-goal: the call contains these values only as arguments."""
     sub_goal = arguments.get(SUB_GOAL)
     if not isinstance(sub_goal, SubGoal):
         return arguments

@@ -31,7 +31,7 @@ RECORD_FILE_NAME = "protected-paths.json"
 MAX_RECORDED_PATHS = 1_000
 """Maximum number of recorded paths. The oldest are removed first, because they belong to old commands."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
-_SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
+_SQLITE_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
 def protected_paths(settings: Settings, references: Sequence[str] = ()) -> ProtectedPaths:
@@ -95,7 +95,7 @@ def _paths_of(settings: Settings) -> Iterator[Path]:
     if "://" not in settings.payload_store:
         yield Path(settings.payload_store)
     if (match := _SQLITE_FILE.match(settings.database_url)) is not None:
-        yield from (Path(f"{match[1]}{suffix}") for suffix in _SQLITE_SIDE_FILES)
+        yield from (Path(f"{match[1]}{suffix}") for suffix in _SQLITE_FILE_SUFFIXES)
     for file in settings.temporal_files():
         yield file
         yield from _tls_files_in(file)

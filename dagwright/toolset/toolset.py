@@ -61,7 +61,7 @@ class Toolset:
             the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, with absolute paths, so that another
             command can load the same tools.
-        database_url: the database of added agents.
+        database_url: the database of the stored agents.
         store: store of large values; opened on first use.
         webhook: receives notifications about requests of runs to people.
         models: the model service and its settings; opened on first use.
@@ -187,8 +187,8 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
         allow_private_addresses=settings.allow_private_addresses,
         serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
         serper_base_url=settings.serper_base_url,
-        search_url=settings.search_url,
-        secret=settings.secret,
+        travel_url=settings.search_url,
+        find_secret=settings.secret,
         drain_limit_s=settings.drain_s,
         binding_of=lambda name: SecretBinding(settings.secret_tools(name), settings.secret_hosts(name)),
         app_settings={type(setting): setting for setting in app_settings(settings)},

@@ -42,7 +42,7 @@ class AgentBench(ToolBench):
         allow_private: bool = True,
         stored_cards: Sequence[AgentCard] = (),
     ) -> None:
-        environment = ToolEnvironment(Path(), allow_private_addresses=allow_private, secret={"DESK": SECRET}.get)
+        environment = ToolEnvironment(Path(), allow_private_addresses=allow_private, find_secret={"DESK": SECRET}.get)
 
         async def find(name: str, version: str) -> AgentCard | None:
             return next((card for card in stored_cards if (card.name, card.version) == (name, version)), None)

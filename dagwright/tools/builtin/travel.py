@@ -92,11 +92,11 @@ def _check_order(first: date, last: date | None, last_name: str) -> None:
 
 
 async def _fetch_offers(environment: ToolEnvironment, kind: str, parameters: Mapping[str, Any]) -> Offers:
-    if not environment.search_url:
+    if not environment.travel_url:
         raise GiveUp(
             "There is no travel service: set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server to try"
         )
-    request_url = f"{environment.search_url.rstrip('/')}/{kind}"
+    request_url = f"{environment.travel_url.rstrip('/')}/{kind}"
     query = {name: str(value) for name, value in parameters.items() if value is not None}
     empty_names = [name for name, value in query.items() if not value.strip()]
     if empty_names:
@@ -107,7 +107,7 @@ async def _fetch_offers(environment: ToolEnvironment, kind: str, parameters: Map
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise GiveUp(f"DAGWRIGHT_SEARCH_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
-        message = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
+        message = f"The travel service at {environment.travel_url} does not respond: {type(error).__name__} {error}"
         raise RetryLater(message.rstrip()) from None
     _raise_for_status(response, kind)
     offers = _parse_results(response)

@@ -68,7 +68,7 @@ class BatchBench:
         self._registry = ToolRegistry.of(*self._tools())
         tools = callable_tools(
             self._registry,
-            ToolEnvironment(Path(), secret=lambda _: None),
+            ToolEnvironment(Path(), find_secret=lambda _: None),
             values=LargeValues(store),
             cache=ResultCache(store),
             guards=CallGuards(detached_calls=self.detached),

@@ -154,7 +154,7 @@ def interval(after: float = 0) -> float:
 
 
 _INTERVAL_REGISTRY = ToolRegistry.of(interval)
-_ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
+_ENVIRONMENT = ToolEnvironment(Path(), find_secret=lambda _: None)
 
 
 async def test_thread_of_a_tool_runs_with_the_short_switch_interval() -> None:

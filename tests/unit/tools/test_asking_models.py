@@ -27,7 +27,7 @@ class Bench(ToolBench):
     """Call one tool as a worker does, with a scripted model server or without a model."""
 
     def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
-        environment = ToolEnvironment(Path(), secret={"TOKEN": "very-secret"}.get)
+        environment = ToolEnvironment(Path(), find_secret={"TOKEN": "very-secret"}.get)
         models = clients_of(server) if server is not None else None
         super().__init__(ToolRegistry.of(function), environment, models)
 

@@ -125,7 +125,7 @@ def travel_address() -> Iterator[str]:
 
 async def call_travel_tool(address: str | None, name: str, **arguments: Any) -> Any:
     """Call a tool as a plan does."""
-    specs = [spec_of(function) for function in travel_tools(ToolEnvironment(Path(), search_url=address))]
+    specs = [spec_of(function) for function in travel_tools(ToolEnvironment(Path(), travel_url=address))]
     [spec] = [spec for spec in specs if spec is not None and spec.name == name]
     assert spec.function is not None
     return await spec.function(**spec.bind(arguments))
