@@ -3,7 +3,7 @@
 There is no asyncio task per node. The ends of all activities are queued as events, one loop applies them, and one
 `wait_condition` waits for the next event. The engine reacts in the workflow task that received the event.
 
-A run with a long history continues as new when no call is in flight, because the end of the call would be lost.
+A run with a long history continues as new only when no call is in flight: the end of a call would be lost.
 Sub-plans continue, because they are separate runs. A child workflow that a node calls as a tool counts as a call.
 """
 
@@ -20,7 +20,6 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NO_ATTEMPT, STILL_OUTSIDE, NodeError, NodeStatus, Phase, Task
-from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import PARENT_LOST, BudgetMessage, apply_budget_message
@@ -63,12 +62,10 @@ from dagwright.workflows.timers import Timer, now_s
 _COMMAND_BYTES = 1_000
 """Approximate size of a command besides its arguments."""
 
-_UNDECLARED = ToolDeclaration(name="")
-
 T = TypeVar("T")
 
 Event = Callable[[float], None]
-"""Function that applies an event to the scheduler at a time."""
+"""Function that applies an event to the scheduler; it receives the current time."""
 
 
 def _wake(at: float) -> None:
@@ -152,7 +149,7 @@ class Engine:
         The next message in the same workflow task must see the effects of the commands.
 
         Args:
-            apply: function that applies the commands to the scheduler at a time.
+            apply: function that applies the commands to the scheduler; it receives the scheduler and the current time.
         """
         try:
             self._apply_events()
@@ -175,25 +172,25 @@ class Engine:
         try:
             at = self._apply_events()
             while not self.scheduler.is_finished:
-                use = self._history_use()
+                history_use = self._history_use()
                 if self.scheduler.is_stopped:
                     if not await self._stop():
                         return
                     self._sub_plans.accept_new_sub_plans()
-                elif self._should_continue_as_new(use):
+                elif self._should_continue_as_new(history_use):
                     # Send the messages of this workflow task: the next execution assumes that they were sent.
                     self._update_sub_plans()
                     # Events of this workflow task that are not applied would be lost.
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
-                elif self._limits.is_last_execution and self._is_full(use):
+                elif self._limits.is_last_execution and self._is_full(history_use):
                     self.scheduler.close(at, reason="the history is full")
                 else:
                     self._stop_cancelled_calls()
-                    use = await self._dispatch(use, at)
+                    history_use = await self._dispatch(history_use, at)
                     if self._is_active():
-                        self._limit_drain(use)
+                        self._limit_drain(history_use)
                         self._set_deadline_timer()
                         self._set_request_timer()
                         self._record_change()
@@ -208,7 +205,7 @@ class Engine:
 
     @property
     def is_last_execution(self) -> bool:
-        """Whether no other execution can follow. Nodes that the run has added since are only in its result."""
+        """Whether no other execution can follow, so only the result of the run has the nodes that it added last."""
         return self._limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
@@ -257,9 +254,8 @@ class Engine:
 
     def _history_use(self) -> HistoryUse:
         """Return how much of the history limits was used at the start of this workflow task."""
-        history = self._info
         return HistoryUse(
-            history.get_current_history_length(), history.get_current_history_size(), self._signal_count()
+            self._info.get_current_history_length(), self._info.get_current_history_size(), self._signal_count()
         )
 
     @property
@@ -270,20 +266,24 @@ class Engine:
     def _has_work(self) -> bool:
         return bool(self._events) or (not self._is_busy and self._should_continue_as_new(self._history_use()))
 
-    def _should_continue_as_new(self, use: HistoryUse) -> bool:
+    def _should_continue_as_new(self, history_use: HistoryUse) -> bool:
         """Return whether the run should and can continue as new; an execution without progress never does."""
         if self._is_busy or self._limits.is_last_execution or not (self._has_progressed or self._signal_count()):
             return False
-        is_suggested = self._info.is_continue_as_new_suggested() and self._limits.may_continue_as_new(use)
-        return is_suggested or self._limits.is_draining(use)
+        is_suggested = self._info.is_continue_as_new_suggested() and self._limits.may_continue_as_new(history_use)
+        return is_suggested or self._limits.is_draining(history_use)
 
-    def _is_full(self, use: HistoryUse) -> bool:
+    def _is_full(self, history_use: HistoryUse) -> bool:
         """Return whether nothing is running, and nothing can start any more."""
-        return not self.scheduler.in_flight and self._limits.is_at_limit(use)
+        return not self.scheduler.in_flight and self._limits.is_at_limit(history_use)
 
-    def _limit_drain(self, use: HistoryUse) -> None:
-        """Limit the drain: ready tasks wait for running tasks, so that the run can continue as new."""
-        if self._drain_timer.at is None and self._limits.is_draining(use) and not self._limits.is_at_limit(use):
+    def _limit_drain(self, history_use: HistoryUse) -> None:
+        """Limit the time of a drain, in which ready tasks wait for running tasks before the run continues as new."""
+        if (
+            self._drain_timer.at is None
+            and self._limits.is_draining(history_use)
+            and not self._limits.is_at_limit(history_use)
+        ):
             self._drain_timer.set(now_s() + limits.DRAIN_S)
 
     def _end_drain(self, at: float) -> None:  # noqa: ARG002 - an event
@@ -347,12 +347,14 @@ class Engine:
 
     # Starting.
 
-    async def _dispatch(self, use: HistoryUse, at: float) -> HistoryUse:
-        """Start the tasks that may start, within the limits of one workflow task and one history; return the use of the
-        history.
+    async def _dispatch(self, history_use: HistoryUse, at: float) -> HistoryUse:
+        """Start the tasks that may start, within the limits of one workflow task and one history.
+
+        Returns:
+            The history use at the start of the current workflow task.
         """
         sent_bytes = 0
-        while (ready_call := self._next_call(use, at)) is not None or self._call_batches.has_added_calls:
+        while (ready_call := self._next_call(history_use, at)) is not None or self._call_batches.has_added_calls:
             self._clear_unrecorded_task()
             if ready_call is None:
                 sent_bytes += self._start_batch(at)
@@ -361,19 +363,19 @@ class Engine:
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Temporal commands are only sent at the end of a workflow task, and only a timer causes the next task.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, use, at = 0, self._history_use(), self._apply_events()
+                sent_bytes, history_use, at = 0, self._history_use(), self._apply_events()
                 self._prepared_calls += self._call_batches.pop_added_calls()
                 if self.scheduler.is_stopped:
                     break
-        return use
+        return history_use
 
-    def _next_call(self, use: HistoryUse, at: float) -> ReadyCall | None:
+    def _next_call(self, history_use: HistoryUse, at: float) -> ReadyCall | None:
         while self._prepared_calls:
             ready_call = self._prepared_calls.popleft()
             if ready_call.task.id not in self.scheduler.state.cancel_deadlines:
                 return ready_call
             self.scheduler.task_cancelled(ready_call.task.id, at=at, attempt=NO_ATTEMPT)
-        return next_call(self.scheduler, at) if self._limits.has_room(use, self.scheduler) else None
+        return next_call(self.scheduler, at) if self._limits.has_room(history_use, self.scheduler) else None
 
     def _start(self, ready_call: ReadyCall) -> int:
         """Start a task, or first load its arguments; return the approximate size of its command."""
@@ -436,7 +438,7 @@ class Engine:
             self._prepared_calls.append(ready_call)
 
     def _end_preparation(self, ready_call: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
-        """Handle the end of an activity before a call; return its result if the call is to be made.
+        """Handle the end of an activity that prepares a call; return the activity's result if the call is to be made.
 
         The call is not started here: if many activities end at once, one workflow task cannot start all of their calls.
         """
@@ -482,7 +484,7 @@ class Engine:
         self._sub_plans.forget(end.task)
         apply_sub_plan_end(self.scheduler, end, at=at)
 
-    def _record_ends(self) -> None:
+    def _update_unrecorded_task(self) -> None:
         """Store the last task that has failed, was cancelled or opened a request since this method was last called."""
         ended_numbers = self.scheduler.state.ended_numbers
         for number in ended_numbers[self._handled_end_count :]:
@@ -496,7 +498,7 @@ class Engine:
 
     def _clear_unrecorded_task(self) -> None:
         """Record that a Temporal command follows the last failure, cancellation or request."""
-        self._record_ends()
+        self._update_unrecorded_task()
         self._unrecorded_task = None
 
     def _record_change(self) -> None:
@@ -506,7 +508,7 @@ class Engine:
         update in that task would then be validated before the failure or the request is known, and rejected
         permanently.
         """
-        self._record_ends()
+        self._update_unrecorded_task()
         if self._unrecorded_task is not None:
             workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded_task})
             self._unrecorded_task = None

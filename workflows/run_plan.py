@@ -2,8 +2,8 @@
 returns the result document.
 
 In the runs of agents and goals, the plan grows: the extender that the plan names adds nodes
-(`dagwright.features.plan_extension.extender`). The workflow types differ only in their names, by which lists and the
-Temporal UI distinguish the runs.
+(`dagwright.features.plan_extension.extender`). The workflow types differ only in their names: lists and the Temporal
+UI distinguish the runs by these names.
 
 All data from outside is decoded here, inside of one `try`: an exception in workflow code would otherwise
 be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
@@ -105,7 +105,7 @@ class PlanWorkflow(Steerable):
         self._notes = Notes()
         self._signal_count = 0
         self._piece_numbers = count(1)
-        """Numbers for the stored pieces of the state. Aborted attempts to store the state also use numbers."""
+        """Numbers for the stored pieces of the state. An aborted attempt to store the state uses up its numbers."""
         self._early_ends: list[SubPlanEnd] = []
         """Reports of sub-plans that arrived before the plan was known."""
         self._early_budget_messages: list[BudgetMessage] = []
@@ -305,7 +305,8 @@ class PlanWorkflow(Steerable):
             message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            # Numbers may be longer here than in the document, and the server ends a run that sends 2 MB.
+            # The message may be larger than the document, because its numbers may be longer, and the server ends a run
+            # that sends 2 MB.
             limit_text = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
             text = f"the plan and its inputs have {len(encoded):,} bytes; {limit_text}"
             raise PlanRejected(error_json("too_large", text))
@@ -398,7 +399,7 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             default_status = None if self._error else RunStatus.RUNNING.value
             return result_document(None, self._facts(), status=self._status or default_status)
-        if self._written_node_count() > limits.MAX_DOCUMENT_NODES:
+        if self._visible_node_count() > limits.MAX_DOCUMENT_NODES:
             return self._counted_document()
         return result_document(self._engine.scheduler, self._facts(), status=self._status)
 
@@ -414,9 +415,9 @@ class PlanWorkflow(Steerable):
         return RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
 
     def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return compact_document(document, node_count=self._written_node_count())
+        return compact_document(document, node_count=self._visible_node_count())
 
-    def _written_node_count(self) -> int:
+    def _visible_node_count(self) -> int:
         return self._engine.scheduler.plan.visible_count if self._engine is not None else 0
 
     @workflow.query(name=wire.QUERY_PENDING)

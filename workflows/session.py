@@ -195,7 +195,7 @@ class SessionWorkflow:
     # Continue-as-new.
 
     def _should_continue_as_new(self) -> bool:
-        """Return whether the session continues as new: between two turns, or at any time after a flood of signals."""
+        """Return whether the session continues as new: between two turns, or at any time at a history limit."""
         if self._session.running_turn is None:
             return workflow.info().is_continue_as_new_suggested() or self._is_at_history_limit()
         return self._is_at_history_limit()

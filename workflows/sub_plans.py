@@ -1,8 +1,9 @@
 """Sub-plans: child workflows that survive the continue-as-new of their parent and report their end by signal.
 
-A child of the default kind would end with its parent, also at continue-as-new. An abandoned child continues, so its end
-arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The parent also awaits the child workflow,
-because a terminated child sends no signal. The parent polls children that a previous execution has started.
+With Temporal's default parent close policy, a child would end with its parent, also at continue-as-new. An abandoned
+child continues, so its end arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The parent also
+awaits the child workflow, because a terminated child sends no signal. The parent polls children that a previous
+execution has started.
 """
 
 import asyncio
@@ -263,11 +264,13 @@ class SubPlans:
         if task.compensated_task is None:
             child_input = self._input_of_task(task)
         else:
-            input_of_task = self._input_of_task(task.compensated_task)
-            map_batch = next_map_batch_input(input_of_task.map_batch) if input_of_task.map_batch is not None else None
+            compensated_input = self._input_of_task(task.compensated_task)
+            map_batch = (
+                next_map_batch_input(compensated_input.map_batch) if compensated_input.map_batch is not None else None
+            )
             snapshot = replace(snapshot_from_json(task.child_snapshot), started_at=now_s())
             child_input = replace(
-                input_of_task, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True
+                compensated_input, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True
             )
         scope = (task.compensated_task or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
