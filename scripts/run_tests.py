@@ -82,7 +82,7 @@ class Stage:
 def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
     foreign = " or ".join(FOREIGN_MARKERS)
-    # Tests of the stages `server` and `slow` mostly wait: two processes per core use less than half of the CPU time.
+    # Tests of the stages `server` and `slow` mostly wait: two processes per core would use less than half of the CPU.
     waiting_process_count = int(os.environ.get("PROCESSES", 3 * _CORES))
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
@@ -96,7 +96,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage: importing all files would dominate a short stage."""
+    """Yield the files that may have tests of a stage, because importing all files would take most of a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))

@@ -1,4 +1,4 @@
-"""The tables of messages to workflows, from their handlers, and of the fields and options of a start."""
+"""Tables of the messages that workflows handle, and of the fields and options of the input that starts a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Pages agree with the code: tables of packages, explanations and options of tools, and the state diagrams."""
+"""Pages agree with the code: tables of packages, kinds of explanations, tool options, and the state diagrams."""
 
 import inspect
 import json

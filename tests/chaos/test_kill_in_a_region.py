@@ -15,7 +15,7 @@ from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
 from tests.support.chaos_tools import calls_of, value_of
-from tests.support.held_worker import READING, WRITING
+from tests.support.held_worker import AFTER_WRITE, BEFORE_READ
 from tests.support.runs import Handle, check_history, events_of
 from tests.support.server import LiveServer
 
@@ -149,9 +149,9 @@ async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     names = [f"n{number}" for number in range(MAX_INLINE_PLAN_NODES + 500)]
     skipped_nodes = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
     first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
-    scene.points.hold(READING)
+    scene.points.hold(BEFORE_READ)
     handle = await scene.start({"nodes": [first_node, *skipped_nodes], "output": "{{first.result}}"})
-    await scene.kill_at(READING)
+    await scene.kill_at(BEFORE_READ)
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", {"n": 1})
     assert document["nodes_ref"]["counts"] == {"completed": 1, "skipped": len(names)}
@@ -165,13 +165,13 @@ async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene
         {"id": "long", "tool": "long_text", "arguments": {"name": "abc"}},
         {"id": "next", "tool": "echo", "arguments": {"text": "{{long.result}}"}, "depends_on": ["long"]},
     ]
-    scene.points.hold(WRITING)
+    scene.points.hold(AFTER_WRITE)
     handle = await scene.start({"nodes": nodes})
-    await scene.points.wait_for_point(WRITING)
+    await scene.points.wait_for_point(AFTER_WRITE)
     store = scene.folder / "state" / "payloads"
     assert len(list((store / "tmp").iterdir())) == 1
     assert list(store.glob("??/??/*")) == [], "an incomplete payload has no final name"
-    await scene.kill_at(WRITING)
+    await scene.kill_at(AFTER_WRITE)
     document = await result_within(handle, 240)
     assert document["status"] == "completed"
     ref = document["nodes"]["long"]["result"]["ref"]

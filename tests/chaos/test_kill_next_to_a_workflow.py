@@ -1,4 +1,4 @@
-"""A kill of the worker of a run while a node of the run executes a workflow of another worker."""
+"""The worker of a run is killed while a node of the run waits for a workflow on another worker."""
 
 import pytest
 

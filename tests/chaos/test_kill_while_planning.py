@@ -1,4 +1,4 @@
-"""A worker is killed while a model writes a plan: its nodes are kept, and the next attempt completes the plan."""
+"""A worker is killed while a model writes a plan: the next attempt keeps the finished nodes and asks for the rest."""
 
 import asyncio
 import json

@@ -43,7 +43,7 @@ async def test_cached_result_survives_the_kill_of_its_worker(
     await points.wait_for_point("cached")
     await worker.kill()
     points.forget("cached")
-    # A second call of the tool would wait here until the end.
+    # If the tool were called again, the call would never complete.
     points.hold("cached")
     await worker.start()
     second_document = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)

@@ -122,7 +122,7 @@ async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork_i
     await check_history(await handle.fetch_history())
 
 
-async def test_two_commands_after_kills_before_the_start_make_one_fork(
+async def test_concurrent_commands_make_one_fork_after_kills_before_its_start(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-before-the-start")

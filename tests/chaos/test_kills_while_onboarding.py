@@ -158,8 +158,8 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
     plan["intents"].append(last_intent | {"refs": {"related-to": "@result_2"}})
     points.hold("@result_7-before")
-    rows_of = {f"undo {node}": rows for node, rows in FULL_ONBOARDING_ROWS.items()}
-    for node in rows_of:
+    rows_by_undo_id = {f"undo {node}": rows for node, rows in FULL_ONBOARDING_ROWS.items()}
+    for node in rows_by_undo_id:
         points.hold(f"{node}-{BEFORE}")
     remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
@@ -172,12 +172,12 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
 
         async def is_compensating() -> bool:
             nodes = (await RunReader(client, handle.id).read()).document()["nodes"]
-            undo_ids[:] = [node for node in nodes if node in rows_of]
+            undo_ids[:] = [node for node in nodes if node in rows_by_undo_id]
             return bool(undo_ids)
 
         # The calls are compensated in reverse order.
         await eventually(is_compensating)
-        assert sorted(undo_ids) == sorted(rows_of)
+        assert sorted(undo_ids) == sorted(rows_by_undo_id)
         for number, node in enumerate(undo_ids, start=1):
             for phase in (INSIDE, AFTER):
                 points.hold(f"{node}-{phase}")
@@ -187,7 +187,7 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
                 if is_killed_inside:
                     entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
-                remaining_rows = [row for row in remaining_rows if row not in rows_of[node]]
+                remaining_rows = [row for row in remaining_rows if row not in rows_by_undo_id[node]]
                 entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) - number)
         async with asyncio.timeout(240):
             document = await document_of(handle)

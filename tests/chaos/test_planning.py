@@ -247,7 +247,7 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
     first_answer = "Oslo has rain today. Bergen has more of it."
     script = [
         response_to("plan", plan_text(call("a", "echo", n=1))),
-        response_to("answer", held_answer(first_answer, asyncio.Event(), after=3)),
+        response_to("answer", held_answer(first_answer, asyncio.Event(), pause_after=3)),
         response_to("answer", second_answer),
     ]
     async with ModelServer(*script) as model:

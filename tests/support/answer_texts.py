@@ -20,13 +20,16 @@ def token_streams_of(client: Client) -> TokenStreams:
     return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
 
 
-def held_answer(content: str, gate: asyncio.Event, *, after: int | str) -> Any:
+def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) -> Any:
     """Return an answer whose stream pauses until `gate` is set.
 
     Args:
-        after: number of chunks before the pause, or the last part of the text before the pause.
+        pause_after: number of chunks before the pause, or the last part of the text before the pause.
     """
-    chunk_count = after if isinstance(after, int) else -(-(content.index(after) + len(after)) // CHUNK_CHARACTERS)
+    if isinstance(pause_after, int):
+        chunk_count = pause_after
+    else:
+        chunk_count = -(-(content.index(pause_after) + len(pause_after)) // CHUNK_CHARACTERS)
     return slow(text(content), chunk_characters=CHUNK_CHARACTERS, held_after_chunks=chunk_count, release_event=gate)
 
 

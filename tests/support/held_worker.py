@@ -13,8 +13,8 @@ from pathlib import Path
 from dagwright.store import folder
 from tests.support.chaos_tools import fault_point
 
-WRITING = "store-writing"
-READING = "store-reading"
+AFTER_WRITE = "store-writing"
+BEFORE_READ = "store-reading"
 
 _sync = os.fsync
 _get = folder.FolderStore._get
@@ -23,11 +23,11 @@ _get = folder.FolderStore._get
 def _held_sync(descriptor: int) -> None:
     _sync(descriptor)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        fault_point(WRITING)
+        fault_point(AFTER_WRITE)
 
 
 def _held_get(self: folder.FolderStore, ref: str) -> bytes:
-    fault_point(READING)
+    fault_point(BEFORE_READ)
     return _get(self, ref)
 
 

@@ -67,7 +67,7 @@ async def test_text_of_an_agent_whose_result_is_the_output_is_streamed(
         "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
         "output": "{{guide.result}}",
     }
-    script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, release_event, after=4))
+    script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, release_event, pause_after=4))
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})

@@ -46,7 +46,7 @@ async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Serv
     plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     first_node = call("c", "hold", name="{{b.result.name}}")
     new_plan = plan_text(first_node, call("a", "echo", value="{{c.result}}"))
-    script = (plan, held_answer(new_plan, gate, after=json.dumps(first_node)), "Done.")
+    script = (plan, held_answer(new_plan, gate, pause_after=json.dumps(first_node)), "Done.")
     document = await _complete_streamed_replan(serve_script, script, bench, gate)
     assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
@@ -56,7 +56,7 @@ async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeS
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", value="{{a.result}}"), call("c", "echo", name="early"))
     new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
-    script = (plan, held_answer(new_plan, gate, after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
+    script = (plan, held_answer(new_plan, gate, pause_after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
     document = await _complete_streamed_replan(serve_script, script, bench, gate)
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
     assert {node_id: document["nodes"][node_id]["status"] for node_id in "abcd"} == expected

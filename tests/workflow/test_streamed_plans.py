@@ -76,7 +76,7 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(*[call(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
     async with serve_script(
-        held_answer(plan, gate, after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", bench=bench
+        held_answer(plan, gate, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", bench=bench
     ) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
@@ -98,7 +98,7 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
         call("look", "hold", name="look"),
         title="t" * 40,
     )
-    async with serve_script(held_answer(plan, gate, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
+    async with serve_script(held_answer(plan, gate, pause_after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await read_node_messages(handle)] == [["look"]]
@@ -121,7 +121,7 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
     repaired_plan = plan_text(
         call("b", "echo", value="{{c.result}}"), call("c", "echo", value="{{a.result}}"), last_node
     )
-    script = (held_answer(invalid_plan, gate, after=json.dumps(first_node)), repaired_plan, "Done.")
+    script = (held_answer(invalid_plan, gate, pause_after=json.dumps(first_node)), repaired_plan, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
@@ -167,7 +167,7 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     plan = plan_text(first_node, call("b", "echo"))
-    script = (held_answer(plan, gate, after=json.dumps(first_node)), "Done.")
+    script = (held_answer(plan, gate, pause_after=json.dumps(first_node)), "Done.")
     async with serve_script(*script, bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
@@ -270,7 +270,7 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, call("long", "echo", words="x" * 600))
     filtered_answer = replace(
-        held_answer(interrupted_plan, gate, after=json.dumps(first_node)), finish_reason="content_filter"
+        held_answer(interrupted_plan, gate, pause_after=json.dumps(first_node)), finish_reason="content_filter"
     )
     second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
     async with serve_script(filtered_answer, second_plan, "Done.", bench=bench) as (server, runs):
