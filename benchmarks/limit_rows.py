@@ -210,13 +210,13 @@ def _assert_all_ones(document: Mapping[str, Any]) -> None:
         raise RuntimeError(f"the run ended as {document['status']}; wrong values: {wrong_nodes[:5]}")
 
 
-async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
+async def _run_watched_layers(bench: Bench, tools: Tools, watcher_count: int) -> Sample:
     """Run layers of nodes while the given number of watchers follows the run."""
     compiled_plan = prepare_plan(check_plan(shapes.layers(), tools), {})
     started_at = time.perf_counter()
     started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
     handle = bench.client.get_workflow_handle(started_run.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(count)]
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watcher_count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - started_at
     statuses = await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)

@@ -40,6 +40,7 @@ class _AnswerTimes:
 
 async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Compare the delay after an answer with the delay between two nodes, and measure it again with many watchers."""
+    # The first run is a warm-up.
     await _answer_requests(bench, watchers=0)
     unwatched_times, watched_times = (
         await _answer_requests(bench, watchers=0),
