@@ -313,7 +313,7 @@ async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: A
         outcome = await asyncio.to_thread(run_to_end, [*python_command(bench.settings), *command])
         if outcome.exit_code:
             raise RuntimeError(f"the command `run` ended with exit code {outcome.exit_code}: {outcome.last_output}")
-        first_start_s, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
+        first_start_s, _ = await _first_start_and_last_end(bench.client.get_workflow_handle(workflow_id))
         samples.append(first_start_s - started_at)
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
@@ -420,11 +420,11 @@ async def _sample(handle: WorkflowHandle[Any, Any], seconds: float) -> Sample:
 
 
 async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
-    start_s, end_s = await _work_times(handle)
+    start_s, end_s = await _first_start_and_last_end(handle)
     return end_s - start_s
 
 
-async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
+async def _first_start_and_last_end(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
     """Return the start of the first activity and the end of the last activity, in seconds since the epoch."""
     history = await handle.fetch_history()
     start_times = _event_times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)

@@ -79,7 +79,7 @@ class Stream(asyncio.Protocol):
             if not separator:
                 return
             if b" 200 " not in head.split(b"\r\n", 1)[0]:
-                self._fail(f"answered {head[:80]!r}")
+                self._fail(f"unexpected response: {head[:80]!r}")
                 return
             self._is_past_head, self._bytes = True, remaining_bytes
         while (size_end := self._bytes.find(b"\r\n")) >= 0:

@@ -1,4 +1,4 @@
-"""The row `texts`: how soon a client reads the text that a model writes in a run, compared with the model itself.
+"""The row `texts`: the delay of a model's text in a run, compared with the same text of the model itself.
 
 OpenAI's client reads both texts through the gateway, and the same scripted model writes both slowly.
 """

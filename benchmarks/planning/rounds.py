@@ -99,7 +99,7 @@ def script() -> Sequence[Step]:
     """Return the model's responses to any number of questions."""
     steps = [step("Note and report.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
     for number in range(1, ROUNDS + 1):
-        answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
+        answer = {"reasoning": "Continue.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
     report_ref = {"from_sub_goal": _id(ROUNDS, 0, _CHAIN_LENGTH), "slot": "report"}
     final_round = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": report_ref}}
@@ -259,7 +259,7 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
         ratio_figure("from the last worker tool to the planner, ms", before_planner, dispatch, goal=GAP_RATIO),
         Figure(title, statistics.median(totals_s), None, unit="s", measured={"samples": totals_s}),
         ratio_figure(
-            f"{title}, CPU time per question : of a single question, s",
+            f"{title}, CPU time per concurrent question : of a single question, s",
             cpu_s_per_question,
             [single_cpu_s],
             goal=CPU_RATIO,
