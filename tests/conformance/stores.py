@@ -32,7 +32,7 @@ class StoreUnderTest:
     Args:
         location: argument of `open_store`.
         overwrite: replace the stored content of a reference directly; `None` deletes the content.
-        add_foreign_entries: write entries of this name that are not payloads next to the payloads.
+        add_foreign_entries: write entries with this name next to the payloads; the entries are not payloads.
     """
 
     location: str

@@ -1,4 +1,4 @@
-"""Every example in `seeds/` returns the expected result of its check. The examples are in five dialects.
+"""The check of every example in `seeds/` has the expected result. The examples are in five dialects.
 
 Each file in `seeds/` has a `document`, and either `valid` (the result of the check) or `errors` (the reported
 problems). Some files have `resolves`: the expected arguments of a node, for the listed inputs and results.

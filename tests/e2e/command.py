@@ -217,7 +217,7 @@ async def commands_of_make(target: str) -> list[list[str]]:
     return [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
 
 
-async def demo_of_make(target: str) -> tuple[str, ...]:
+async def demo_program_of(target: str) -> tuple[str, ...]:
     """Return the last command of a target of the Makefile, without the interpreter."""
     interpreter, *program = (await commands_of_make(target))[-1]
     assert interpreter == ".venv/bin/python"

@@ -264,11 +264,11 @@ async def test_web_interface_is_healthy(composition: Composition, server: LiveSe
 
 def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
     environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": namespace}
-    describe = ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"]
-    namespace_result = subprocess.run(describe, env=environment, capture_output=True, text=True, check=True)
+    describe_command = ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"]
+    namespace_result = subprocess.run(describe_command, env=environment, capture_output=True, text=True, check=True)
     assert '"workflowExecutionRetentionTtl": "7776000s"' in namespace_result.stdout
-    search_attributes = ["temporal", "operator", "search-attribute", "list", "--namespace", "default"]
-    attributes_result = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
+    list_command = ["temporal", "operator", "search-attribute", "list", "--namespace", "default"]
+    attributes_result = subprocess.run(list_command, env=environment, capture_output=True, text=True, check=True)
     for name in SEARCH_ATTRIBUTES:
         assert name in attributes_result.stdout
 

@@ -1,4 +1,4 @@
-"""Navigation in the console closes the dialogs and clears the status texts of the page that is left."""
+"""Navigation in the console closes the dialogs and clears the status texts of the previous page."""
 
 import pytest
 from playwright.async_api import Browser, expect

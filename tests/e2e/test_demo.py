@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, demo_of_make, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, demo_program_of, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -20,7 +20,7 @@ def read_shop_log(stdout: str) -> list[str]:
 
 
 async def test_demo_kills_an_order_and_continues_it(commands_that_start_a_server: CommandLine) -> None:
-    program = await demo_of_make("demo")
+    program = await demo_program_of("demo")
     result = (await wait_for_exit(await commands_that_start_a_server.start(program=program))).check_success()
     output_before_kill, separator, output_after_kill = result.stdout.partition("\n$ kill -9 ")
     assert separator
@@ -37,7 +37,7 @@ async def test_demo_kills_an_order_and_continues_it(commands_that_start_a_server
 async def test_interrupted_demo_continues_and_the_next_demo_starts_a_new_order(
     commands_that_start_a_server: CommandLine,
 ) -> None:
-    program = await demo_of_make("demo")
+    program = await demo_program_of("demo")
     first_demo = await commands_that_start_a_server.start(program=program)
     await read_line_with(first_demo, "run demo-order-1 already exists")
     first_demo.send_signal(signal.SIGTERM)

@@ -7,7 +7,7 @@ import pytest
 from dagwright.settings import Settings
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.shipments import DataSet
-from tests.e2e.command import CommandLine, demo_of_make, wait_for_exit
+from tests.e2e.command import CommandLine, demo_program_of, wait_for_exit
 
 pytestmark = [pytest.mark.server, pytest.mark.search, pytest.mark.fresh]
 
@@ -36,7 +36,7 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
 async def test_demo_prints_the_volumes_of_both_carriers(
     commands_with_private_server: CommandLine,
 ) -> None:
-    program = await demo_of_make("demo-maritime")
+    program = await demo_program_of("demo-maritime")
     today = datetime.now(UTC).date()
     result = await wait_for_exit(await commands_with_private_server.start(program=program))
     assert (result.code, result.stderr) == (0, "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, commands_of_make, demo_of_make, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, commands_of_make, demo_program_of, wait_for_exit
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -17,7 +17,7 @@ PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 async def program_of_demo() -> tuple[str, ...]:
     *_, load_command, _ = await commands_of_make("demo-onboarding")
     assert load_command == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
-    return await demo_of_make("demo-onboarding")
+    return await demo_program_of("demo-onboarding")
 
 
 def rows_of(stdout: str) -> list[str]:
