@@ -219,7 +219,7 @@ async def test_import_loads_no_library(installation: Installation) -> None:
     assert await installation.run("-c", script) == "False\n"
 
 
-async def test_plan_runs_next_to_a_project_with_modules_of_the_same_names(
+async def test_project_of_a_user_may_have_modules_named_workflows_and_activities(
     installation: Installation, server: LiveServer
 ) -> None:
     arguments = ("run", "plan.yaml", "--tools", "tools.py", "--input", "net=100")

@@ -1,6 +1,6 @@
-"""Print the results of the core for random plans that are the same in every process.
+"""Print the results of the core for random plans.
 
-`test_hash_seeds.py` runs this module with different hash seeds.
+A fixed seed makes the plans the same in every process. `test_hash_seeds.py` runs this module with different hash seeds.
 """
 
 import json

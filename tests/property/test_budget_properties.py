@@ -66,7 +66,7 @@ class Tree:
         left, right = Run("left", root), Run("right", root)
         self.runs = {run.name: run for run in (root, left, right, Run("grandchild", left))}
         self.ended_calls: dict[str, tuple[int, int]] = {}
-        """Ended call -> estimated tokens and used tokens; for a lost call, the estimate twice."""
+        """Ended call -> estimated tokens and used tokens. For a lost call, both are the estimate."""
         self.expected_totals = UsageTotals()
         """Usage of ended calls as the budget must count it: unreported usage counts as estimated."""
 
@@ -119,7 +119,7 @@ class Tree:
             case "close":
                 self._close(run, number)
             case "crash" if run.name == "right" and "money" not in self.limits:
-                self._crash(run, receives_reports=bool(number % 2))
+                self._crash(run, parent_receives_reports=bool(number % 2))
             case "continue":
                 run.react(self)
                 run.budget = budget_from_json(run.budget.to_json())
@@ -148,10 +148,10 @@ class Tree:
             self._end_call(run, key, number)
         self.end_run(run, run.used)
 
-    def _crash(self, run: Run, *, receives_reports: bool) -> None:
+    def _crash(self, run: Run, *, parent_receives_reports: bool) -> None:
         """End a run between two reports; the parent may not have received the last report."""
         assert run.parent is not None
-        if receives_reports:
+        if parent_receives_reports:
             self._deliver_reports(run.parent)
         for (owner, key), reservation in run.parent.budget.reservations.items():
             if owner == run.name and key in self.ended_calls:

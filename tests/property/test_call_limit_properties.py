@@ -17,11 +17,18 @@ _LIMITS = _ANY_LIMITS.filter(lambda limit: limit != CallLimit())
 
 @dataclass(frozen=True)
 class _Call:
-    """A call: arrival time, duration, delay of its return after a deferral, and latency of the responses."""
+    """A call.
+
+    Args:
+        at: time of the first request.
+        duration_s: duration of the call after its start.
+        return_delay_s: delay of the next request after the end of a deferral.
+        latency_s: latency of each response.
+    """
 
     at: float
-    hold_s: float
-    late_return_s: float
+    duration_s: float
+    return_delay_s: float
     latency_s: float
 
 
@@ -59,7 +66,7 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
         start = after_pause(max(now + calls[number].latency_s, now + response.delay_s))
         late_s = start - now - response.delay_s
         if response.decision == "start" and (late_s <= LATE_S or limit.rate is None):
-            spans[number] = (start, start + calls[number].hold_s)
+            spans[number] = (start, start + calls[number].duration_s)
             running_calls.append((spans[number][1], number))
             continue
         if response.decision == "start":
@@ -67,16 +74,16 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
         else:
             assert response.delay_s > 0
             is_deferred = response.decision == "defer"
-            back_at = now + response.delay_s + (calls[number].late_return_s if is_deferred else 0.0)
+            back_at = now + response.delay_s + (calls[number].return_delay_s if is_deferred else 0.0)
             queue.append((after_pause(max(start, back_at)), number, has_waited or is_deferred, lead_s))
         queue.sort()
     return [spans[number] for number in sorted(spans)]
 
 
-# `lead_s` is the sum of the delays by which starts of a call were late. With only the last delay, every second start
-# would be late, without an end.
+# `lead_s` is the sum of the delays by which starts of a call were late. If it were only the last delay, every second
+# start would be late forever.
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
-# At a low rate, a missed start that stays booked defers the call. Without `lead_s`, the next start is missed, too.
+# At a low rate, a call is deferred if its missed start stays booked. Without `lead_s`, the next start is missed, too.
 @example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
 @given(
     _LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_CONCURRENT_CALLS, min_size=30, max_size=40), _PAUSES
@@ -94,4 +101,4 @@ def test_no_limit_is_exceeded_and_every_call_starts(
             assert max(sum(first <= start < first + window_s for start in starts) for first in starts) <= max_starts
     if limit.concurrency is not None:
         for start in starts:
-            assert sum(first <= start < last for first, last in spans) <= limit.concurrency
+            assert sum(call_start <= start < call_end for call_start, call_end in spans) <= limit.concurrency

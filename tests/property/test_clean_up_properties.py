@@ -84,21 +84,21 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
     lag = timedelta(hours=data.draw(st.integers(0, 11)))
 
     def is_listed(execution: Execution) -> bool:
-        # The server lists a run some hours after its start, and then at least for the retention.
+        # The server lists a run from `lag` after its start until the retention and `lag` after its end.
         return execution.run.started_at <= now - lag and (
             execution.closed_at is None or execution.closed_at + retention > now - lag
         )
 
     listed_runs = [execution.run for tree in forest for execution in tree.executions if is_listed(execution)]
     needed_put_times = [
-        put
+        put_time
         for tree in forest
         if any(
             execution.run.started_at <= now and (execution.closed_at is None or execution.closed_at + retention > now)
             for execution in tree.executions
         )
-        for put in tree.put_times
-        if put <= now + timedelta(hours=11)
+        for put_time in tree.put_times
+        if put_time <= now + timedelta(hours=11)
     ]
     try:
         cutoff = removal_cutoff(
@@ -108,9 +108,9 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
         return
-    assert [put for put in needed_put_times if put < cutoff.renewed_before] == []
-    oldest = min((run.earliest_start for run in listed_runs), default=now)
-    assert cutoff.renewed_before == min(now - retention, oldest) - MARGIN
+    assert [put_time for put_time in needed_put_times if put_time < cutoff.renewed_before] == []
+    earliest_start = min((run.earliest_start for run in listed_runs), default=now)
+    assert cutoff.renewed_before == min(now - retention, earliest_start) - MARGIN
 
 
 RUN = ListedRun("a", "a-0", "a-0", START)
@@ -118,7 +118,7 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 
 @settings(deadline=None)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
-def test_removal_bound_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
+def test_removal_cutoff_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
     cutoff = removal_cutoff(
         NamespaceRetention("default", NAMESPACE_ID, timedelta(days=1), runs),
         owners=[NAMESPACE_ID],

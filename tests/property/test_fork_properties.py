@@ -96,7 +96,7 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
         if has_unfinished_call and original.arguments[task] == fork.arguments[task]:
             assert scopes[task] == "scope", f"{task} does not have the key of the unfinished call"
         elif task in original.arguments:
-            assert scopes[task] is None, f"{task} is a new effect, but has an earlier key"
+            assert scopes[task] is None, f"{task} is a new effect, but has the key of an earlier effect"
     for task in prediction.reused:
         assert task not in fork.started_ids
     assert set(prediction.runs) <= {

@@ -39,7 +39,7 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    task_ids = [task_id for node in scheduler.state.visible_nodes() for task_id in _task_ids_of(*node)]
+    task_ids = [task_id for node, record in scheduler.state.visible_nodes() for task_id in _task_ids_of(node, record)]
     failed_ids = [task_id for task_id in task_ids if _has_failed(scheduler, task_id)]
     task_id = data.draw(
         st.sampled_from(failed_ids or task_ids) if data.draw(st.booleans()) else st.sampled_from(task_ids)
@@ -92,8 +92,8 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
             assert all(status is NodeStatus.COMPLETED for status in statuses)
     tasks = [
         (task_id, scheduler.record_of(task_id))
-        for node in scheduler.state.visible_nodes()
-        for task_id in _task_ids_of(*node)
+        for node, node_record in scheduler.state.visible_nodes()
+        for task_id in _task_ids_of(node, node_record)
     ]
     waiting_tasks = [task_id for task_id, record in tasks if record is not None and record.status is NodeStatus.WAITING]
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(
