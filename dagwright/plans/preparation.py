@@ -256,9 +256,7 @@ def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
         names: session names in the context of the plan, without `@`.
     """
     used_names = list(dict.fromkeys(_session_names(checked.document)))
-    names_text = (
-        f"it uses {', '.join(f'@{name}' for name in used_names)}" if used_names else "it uses no name of a session"
-    )
+    names_text = f"it uses {', '.join(f'@{name}' for name in used_names)}" if used_names else "it uses no context names"
     return [
         Note(
             "unused_context",

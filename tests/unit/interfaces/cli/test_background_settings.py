@@ -134,7 +134,7 @@ async def test_worker_does_not_start_while_a_command_has_other_settings(
             pass
 
 
-async def test_server_is_kept_running_only_if_the_worker_is_accepted(
+async def test_server_is_kept_running_only_if_the_settings_are_accepted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_calls: list[bool] = []
@@ -159,10 +159,10 @@ async def test_command_is_rejected_while_another_command_has_other_settings(
             assert len([*(folder / "serving").glob("*.lock")]) == 2
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", OTHER_DATABASE)
         settings = load_settings()
-        # The first block rejects the settings before a run starts.
-        for block in (open_start_connection(settings, load_toolset(settings)), serving_with_settings(settings)):
+        # `open_start_connection` rejects the settings before a run starts.
+        for context in (open_start_connection(settings, load_toolset(settings)), serving_with_settings(settings)):
             with pytest.raises(CommandError, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
-                async with block:
+                async with context:
                     pass
     assert [*(folder / "serving").iterdir()] == []
     # The next command removes the files of a killed command.

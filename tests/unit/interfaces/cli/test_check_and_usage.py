@@ -209,7 +209,7 @@ def test_unused_context_name_is_noted(run_command: RunCommand) -> None:
             ],
         )
     code, out, _ = run_command("check", _write("small.json", _VALID_PLAN), *options)
-    assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no name of a session")
+    assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no context names")
 
 
 @pytest.mark.waits
@@ -244,7 +244,7 @@ def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: 
     assert (code, err.splitlines()) == (
         2,
         [
-            "note: the plan does not use @cbuu, which `context` gives; it uses no name of a session",
+            "note: the plan does not use @cbuu, which `context` gives; it uses no context names",
             "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
             "plan.json: missing_input at /inputs/d: the input 'd' is missing "
             "(give it with --input d=VALUE, in Python with inputs={'d': VALUE})",

@@ -134,7 +134,7 @@ def test_command_on_an_unusable_database_fails(message: str) -> None:
     assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
 
 
-async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
+async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings, servers = Settings(state_dir=tmp_path), [Server("host:1", "default", pid=1, is_new=True)]

@@ -57,7 +57,7 @@ def test_compensation_is_counted_separately() -> None:
     assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
 
-def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
+def test_failed_run_has_the_same_error_in_its_document_and_in_its_explanation() -> None:
     scheduler = _started_run(node("a"))
     scheduler.fail("a", tool_error("boom"), at=1.0)
     view = _final_view(scheduler)
@@ -148,7 +148,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
         # A worker in the background may end the run before it is first read.
         (FollowedRun("r", is_new=True), "run r", "run r"),
         (FollowedRun("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
-        (FollowedRun("r", " is there already"), "run r is there already", "run r has already ended"),
+        (FollowedRun("r", " already exists"), "run r already exists", "run r has already ended"),
         (FollowedRun("r"), "run r", "run r has already ended"),
     ],
 )

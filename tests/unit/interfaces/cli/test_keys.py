@@ -34,26 +34,24 @@ def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, key_with_all_scopes = run_keys(capsys, "keys", "add", "*")
-    _, key_without_scopes = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
+    _, read_only_key = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
     _, listed_keys = run_keys(capsys, "keys", "list")
     removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
     second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
-    assert (code, added_key["status"], added_key["scopes"], key_without_scopes["scopes"]) == (
+    assert (code, added_key["status"], added_key["scopes"], read_only_key["scopes"]) == (
         0,
         "added",
         ["run", "answer"],
         [],
     )
-    owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", key_without_scopes["id"])]
+    owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", read_only_key["id"])]
     assert [(key["owner"], key["id"]) for key in listed_keys] == owners
     assert not any("sha256" in key or "key" in key for key in listed_keys)
     assert (removal_code, removed_key["owner"], second_removal_code) == (0, "ann", 2)
-    callers = [KeyFile(key_path).caller_of(key["key"]) for key in (key_with_all_scopes, key_without_scopes)]
+    callers = [KeyFile(key_path).caller_of(key["key"]) for key in (key_with_all_scopes, read_only_key)]
     assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
-    assert [key_without_scopes["id"], "ann", "look"] in [
-        line.split()[:3] for line in capsys.readouterr().out.splitlines()
-    ]
+    assert [read_only_key["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
 
 
 def test_only_the_key_is_written_to_stdout(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

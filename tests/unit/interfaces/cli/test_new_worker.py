@@ -39,7 +39,7 @@ def test_generated_worker_tool_and_test_work_without_changes(
     assert ("3 passed" in test_run.stdout, "warning" in test_run.stdout.lower(), test_run.stderr) == (True, False, "")
 
 
-INVALID_NAME = "of a worker tool"
+OF_A_WORKER_TOOL = "of a worker tool"
 INSTALLED_MODULE = "is the name of an installed module"
 USED_IN_FILES = "is used in the created files"
 BUILT_IN_TOOL = "is the name of a built-in tool"
@@ -50,9 +50,9 @@ MARITIME_TOOL = "is the name of a worker tool of dagwright_maritime"
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((name, f"'{name}' {INVALID_NAME}") for name in ("find-ports", "2ports", "class", "häfen")),
-        ("../ports", INVALID_NAME),
-        *((name, f"'{name}' {INVALID_NAME}") for name in ("test_ports", "_", "conftest")),
+        *((name, f"'{name}' {OF_A_WORKER_TOOL}") for name in ("find-ports", "2ports", "class", "häfen")),
+        ("../ports", OF_A_WORKER_TOOL),
+        *((name, f"'{name}' {OF_A_WORKER_TOOL}") for name in ("test_ports", "_", "conftest")),
         *((name, f"'{name}' {INSTALLED_MODULE}") for name in ("json", "pydantic")),
         *(
             (name, f"'{name}' {USED_IN_FILES}")

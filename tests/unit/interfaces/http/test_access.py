@@ -61,7 +61,8 @@ class GuardedGateway:
         self.key_id = ""
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
-    def key_headers(self, owner: str) -> dict[str, str]:
+    def add_key(self, owner: str) -> dict[str, str]:
+        """Add a key with all scopes, and return the headers of its requests."""
         key, text = self.keys.add(owner, list(KeyScope))
         self.key_id = key.id
         return {"Authorization": f"Bearer {text}"}
@@ -78,7 +79,7 @@ async def test_without_keys_all_calls_are_accepted(guarded_gateway: GuardedGatew
 
 
 async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> None:
-    ann_headers = guarded_gateway.key_headers("ann")
+    ann_headers = guarded_gateway.add_key("ann")
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann_headers)).json()["owner"] == "ann"
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
@@ -86,10 +87,10 @@ async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> Non
         assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_requests_with_invalid_keys_are_limited_and_with_valid_keys_are_not(
+async def test_limit_of_invalid_keys_does_not_apply_to_valid_keys(
     guarded_gateway: GuardedGateway,
 ) -> None:
-    ann_headers, invalid_headers = guarded_gateway.key_headers("ann"), {"Authorization": "Bearer dw-x-y"}
+    ann_headers, invalid_headers = guarded_gateway.add_key("ann"), {"Authorization": "Bearer dw-x-y"}
     responses = [await guarded_gateway.http.post("/body", json={}, headers=invalid_headers) for _ in range(26)]
     assert [response.status_code for response in responses] == [401] * 20 + [429] * 6
     assert (responses[-1].headers["retry-after"], error_of(responses[-1])) == ("3", (429, "rate_limit_exceeded"))
@@ -102,7 +103,7 @@ async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None
     assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign_headers)) == (403, "foreign_host")
     assert (await guarded_gateway.http.get("/readyz", headers=foreign_headers)).status_code == 200
     response = await guarded_gateway.http.post(
-        "/body", json={}, headers={**foreign_headers, **guarded_gateway.key_headers("ann")}
+        "/body", json={}, headers={**foreign_headers, **guarded_gateway.add_key("ann")}
     )
     assert response.status_code == 200
 
@@ -120,7 +121,7 @@ async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
 
 
 async def test_too_many_requests_have_a_retry_after(guarded_gateway: GuardedGateway) -> None:
-    ann_headers = guarded_gateway.key_headers("ann")
+    ann_headers = guarded_gateway.add_key("ann")
     responses = [await guarded_gateway.http.post("/body", json={}, headers=ann_headers) for _ in range(4)]
     assert [response.status_code for response in responses] == [200] * 3 + [429]
     assert responses[-1].headers["retry-after"] == "20"
@@ -141,7 +142,7 @@ async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_st
 
 
 async def test_stream_counts_against_the_limit_until_it_ends(guarded_gateway: GuardedGateway) -> None:
-    text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_headers("ann"))).text
+    text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.add_key("ann"))).text
     assert text == ": True False\n\n"
     assert StreamReservation(guarded_gateway.usage, guarded_gateway.key_id).reserve()
 

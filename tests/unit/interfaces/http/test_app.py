@@ -117,7 +117,7 @@ async def test_cursor_of_another_run_is_rejected(http_without_temporal: httpx.As
         assert (response.status_code, response.json()["error"]["param"]) == (400, "after"), response.text
 
 
-async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(
+async def test_invalid_query_parameters_and_form_data_are_rejected(
     http_without_temporal: httpx.AsyncClient,
 ) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
@@ -232,8 +232,8 @@ async def test_requests_of_pages_from_other_origins_are_rejected(offline_gateway
         assert (await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
     client.calls.clear()
     # The console is a page of the gateway itself.
-    same_origin = await http.post(cancel_path, headers={"Origin": "http://localhost"})
-    assert (same_origin.status_code, client.calls != []) == (503, True)
+    same_origin_response = await http.post(cancel_path, headers={"Origin": "http://localhost"})
+    assert (same_origin_response.status_code, client.calls != []) == (503, True)
 
 
 async def test_allowed_origin_can_read_an_internal_error(

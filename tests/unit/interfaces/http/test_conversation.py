@@ -48,8 +48,8 @@ def test_earlier_messages_become_turns() -> None:
         user_message("e"),
     )
     assert conversation.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
-    greeting = parsed_conversation(assistant_message("How can I help?"), user_message("Go."))
-    assert greeting.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
+    conversation_after_greeting = parsed_conversation(assistant_message("How can I help?"), user_message("Go."))
+    assert conversation_after_greeting.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_truncated_to_the_documented_sizes() -> None:

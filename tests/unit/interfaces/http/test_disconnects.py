@@ -69,7 +69,7 @@ class _Server:
         self.subscriptions = SimpleNamespace(subscribe=self._subscribe)
         self.token_streams = SimpleNamespace(parts=self._subscribe, was_superseded=self._was_superseded)
 
-    async def _confirm_start(self) -> None:
+    async def _confirm_request(self) -> None:
         await self.may_confirm.wait()
         if self.rejection is not None:
             raise self.rejection
@@ -79,7 +79,7 @@ class _Server:
         if not self.previous_turn_ended.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.previous_run_id)
         self.started_runs.append(run)
-        await self._confirm_start()
+        await self._confirm_request()
         return StartedRun(run, "execution", is_new=True)
 
     async def session_of(self, run: str) -> None:
@@ -105,7 +105,7 @@ class _Server:
 
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
         self.received_count += 1
-        await self._confirm_start()
+        await self._confirm_request()
         self.answers.append((request_ref.workflow_id, answer.content))
 
     async def _was_superseded(self, run: str, mark: Any) -> bool:

@@ -165,7 +165,7 @@ async def test_started_run_counts_once_after_the_server_lists_it() -> None:
     assert server.open_runs == {*"abc"}
 
 
-async def test_late_count_frees_no_slot_of_newer_runs() -> None:
+async def test_slow_count_of_runs_does_not_free_slots_of_newer_runs() -> None:
     now = [0.0]
     server, quota = FakeServer(), RunQuota("ann", limit=1, clock=lambda: now[0])
     release_event = asyncio.Event()
@@ -188,7 +188,7 @@ async def test_late_count_frees_no_slot_of_newer_runs() -> None:
     assert not await waiting_start
 
 
-async def test_starts_do_not_queue_for_a_silent_server() -> None:
+async def test_starts_do_not_wait_for_each_other_if_the_server_is_silent() -> None:
     owners: list[str] = []
 
     class SilentServer(FakeServer):

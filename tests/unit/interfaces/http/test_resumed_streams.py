@@ -84,7 +84,7 @@ Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]
 
 
 @pytest.fixture(autouse=True)
-def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_fake_request_poller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_follower, "RequestPoller", FakeRequestPoller)
 
 
@@ -474,7 +474,7 @@ async def test_request_to_a_model_does_not_resume_a_run(gateway: Gateway, path: 
     assert (accepted_response.status_code, accepted_response.headers["x-run-id"]) == (200, RUN)
 
 
-async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
+async def test_number_of_choices_other_than_one_is_rejected(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
     run = replace(ANSWERED_RUN, started_ids=[])
     async with gateway(run) as http:

@@ -1,4 +1,4 @@
-"""The runs that requests to the gateway start."""
+"""Runs that the gateway starts for requests."""
 
 import json
 from dataclasses import replace
@@ -64,7 +64,7 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
         900,
         "me",
     )
-    # The source has these options, so that a repeated request with other options is not the same run.
+    # The source includes these options, so a request with other options does not count as a repetition.
     assert (start_request.source["max_rounds"], start_request.source["worker_timeout_s"]) == (4, 120)
     default_start = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
