@@ -100,7 +100,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     assert outcomes_of(view.document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
             call("done", "return_key", name=f"{unique_name} done"),

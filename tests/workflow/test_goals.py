@@ -123,7 +123,7 @@ async def test_request_with_special_characters_reaches_the_model_unchanged(serve
 
 
 def braces_registry() -> ToolRegistry:
-    """Return a tool whose result contains references, and a tool `echo`."""
+    """Return a registry of `echo` and a tool whose result contains references."""
 
     @tool(effects="read")
     def braces() -> str:
@@ -186,7 +186,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
-        # A repeated command is rejected with the ID that is in use.
+        # A repeated command is rejected, because the ID is in use.
         assert "the run has a node 'a' already" in await rejection_of(handle, message, update=wire.ADD_NODES)
         release_event.set()
         document = await checked_document(runs, handle)

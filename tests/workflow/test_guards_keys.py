@@ -29,9 +29,9 @@ def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
 async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique_name: str) -> None:
     """Guard F4: with keys from the workflow ID, the second run would have no effects."""
     workflow_id = f"again-{uuid4().hex}"
-    plan = {"plan": {"nodes": [_keyed_node("a", unique_name)]}}
+    message = {"plan": {"nodes": [_keyed_node("a", unique_name)]}}
     for _ in range(2):
-        assert (await document_of(await runs.start_raw(plan, workflow_id=workflow_id)))["status"] == "completed"
+        assert (await document_of(await runs.start_raw(message, workflow_id=workflow_id)))["status"] == "completed"
     assert len(set(bench.effects[unique_name])) == 2
 
 

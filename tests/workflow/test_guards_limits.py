@@ -297,7 +297,7 @@ async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
 
 @pytest.mark.alone
 async def test_many_failing_items_do_not_trigger_the_deadlock_detector(deadlock_checked_runs: Runs) -> None:
-    """20,000 items fail at the same moment. Workflow code of one run would need a second to handle them."""
+    """20,000 items fail at the same moment. The workflow code of a single run would need a second for all of them."""
     table_node = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
     map_fields = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
     handle = await deadlock_checked_runs.start(

@@ -20,7 +20,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from dagwright.client.runs import Runs as Client
+from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.boundary import limits, wire
@@ -48,8 +48,8 @@ async def _await_calls(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     return outcomes
 
 
-def _plan_with_held_node(hold_name: str) -> dict[str, Any]:
-    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": hold_name}, "heartbeat": "1s"}]}
+def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
+    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}]}
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +132,13 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
 ) -> None:
     """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
-    client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    run = await client.start(StartRequest(_compile_plan(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
+    client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
+    run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
     with pytest.raises(SearchAttributesMissing, match="--name DagwrightState --type Keyword"):
-        await client.list_runs()
+        await client_runs.list_runs()
 
 
 async def test_raw_run_does_not_upsert_unregistered_search_attributes(
@@ -187,9 +187,9 @@ async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None
 async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, server: LiveServer) -> None:
     """Guard F8: the memo of a run is short for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
-    client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
+    client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
-    run = await client.start(StartRequest(compiled))
+    run = await client_runs.start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()

@@ -91,7 +91,7 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
 
 
 async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) -> None:
-    """Guard F19: activities that start eagerly start in the order of their commands, whatever their priorities are."""
+    """Guard F19: eager activities would start in the order of their commands, not of their priorities."""
     nodes = [
         {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
     ]
@@ -147,7 +147,7 @@ async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Benc
 
 
 class _SlowWorkflowCode:
-    """Slow replacement for `run_input_from_json`, which counts its concurrent calls."""
+    """A slow `run_input_from_json` that counts its concurrent calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

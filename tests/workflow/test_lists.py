@@ -183,7 +183,7 @@ async def test_start_with_an_api_key_makes_at_most_three_calls_to_temporal(
     await client.get_workflow_handle(run_id).terminate()
 
 
-async def test_run_with_long_title_tags_and_assignees_completes(plan_client: Client) -> None:
+async def test_long_title_tags_and_assignees_do_not_terminate_a_run(plan_client: Client) -> None:
     """The server terminates a workflow that writes over 2,048 bytes of JSON to a search attribute."""
     assignees = [f"Иван Петров {number}" for number in range(100)]
     request_node = {"id": "ask", "for_each": assignees, "human": {"prompt": "?", "assignee": "{{item}}"}}
