@@ -25,7 +25,7 @@ _PLAN = {
 async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    program = ROOT / "tests" / "support" / "brief_worker.py"
+    program = ROOT / "tests" / "support" / "short_grace_worker.py"
     points.hold("w")
     async with worker_process(own_server.address, folder, program=program) as first_worker:
         handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")

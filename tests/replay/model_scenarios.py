@@ -104,7 +104,7 @@ _LOOK_NODE = call("look", "hold", name="looked up")
 _SUM_NODE = call("sum", "plus", left=1, right=2)
 _PLAN_WITH_MISSING_NODE = plan_text(_LOOK_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
 _CHUNK_CHARACTERS = 8
-"""Characters of one chunk of a stream."""
+"""Number of characters in a chunk of a stream."""
 _CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK_NODE]})) + 20) // _CHUNK_CHARACTERS)
 """Number of the chunks that contain the first node and a few more characters."""
 
@@ -134,7 +134,7 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan whose stream broke off. Its calls would match later steps, too.
+    # The second attempt of a plan whose stream broke off. The calls of this attempt would match later steps, too.
     step(
         slow(
             text(plan_text(_LOOK_NODE, _SUM_NODE, call("last", "fly"))),

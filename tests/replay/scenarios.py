@@ -308,14 +308,14 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
 async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
     """A `write` call times out before its start is recorded."""
 
-    async def record_never(*_: Any) -> None:
+    async def never_record(*_: Any) -> None:
         await asyncio.Event().wait()
 
     nodes = [
         {"id": "w", "tool": "hold_write", "arguments": {"name": "never called"}, "timeout": "500ms"},
         {"id": "why", "tool": "echo", "arguments": {"code": "{{w.error.code}}"}, "join": "all_done"},
     ]
-    with patch.object(CallStarts, "record", record_never):
+    with patch.object(CallStarts, "record", never_record):
         handle = await runs.start({"nodes": nodes})
         await document_of(handle)
     return handle
@@ -348,9 +348,9 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
 async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
     """A failed run that compensates its calls, and the calls of its items and of its sub-plan."""
     nodes = [
-        _make_node("a"),
-        {"id": "sub", "plan": {"nodes": [_make_node("b")]}, "depends_on": ["a"]},
-        {**_make_node("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
+        _undoable_node("a"),
+        {"id": "sub", "plan": {"nodes": [_undoable_node("b")]}, "depends_on": ["a"]},
+        {**_undoable_node("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
         {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
     ]
     handle = await runs.start({"nodes": nodes}, compensate=True)
@@ -358,7 +358,7 @@ async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-def _make_node(node_id: str, name: str = "") -> dict[str, Any]:
+def _undoable_node(node_id: str, name: str = "") -> dict[str, Any]:
     return {"id": node_id, "tool": "make", "arguments": {"name": f"replay {node_id} {name}"}}
 
 
