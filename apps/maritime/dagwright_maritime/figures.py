@@ -170,7 +170,7 @@ def _overall_tables(results: Sequence[EsResults], labels: Sequence[str]) -> Iter
     rows = _rows(number_names, figures_of_results)
     if len(results) > 1:
         for position, label in enumerate(labels[1:], 1):
-            columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
+            columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} relative to {label}", "%")]
             rows = [(name, [*values, *_comparison(values[0], values[position])]) for name, values in rows]
     yield Table(
         "All matching documents",

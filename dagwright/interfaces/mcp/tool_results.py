@@ -106,7 +106,7 @@ def _message_of(document: Mapping[str, Any]) -> str:
 
 def _how_to_answer(requests: Sequence[Mapping[str, Any]], run_id: str) -> str:
     request = requests[0]
-    more_text = f" {len(requests) - 1} more are in `waiting_for`." if len(requests) > 1 else ""
+    more_text = f" `waiting_for` has {len(requests) - 1} more." if len(requests) > 1 else ""
     if request.get("channel") == "inbox":
         instruction = (
             f"with `dagwright feedback {run_id} {request['request_id']}`, in the console or through the HTTP API"

@@ -76,7 +76,7 @@ def test_each_documented_form_can_be_parsed() -> None:
         assert parse_period(form, TODAY)
 
 
-def test_month_before_march_31_starts_after_the_last_day_of_february() -> None:
+def test_last_month_on_march_31_starts_on_march_1() -> None:
     assert parse_period("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))
 
 

@@ -64,7 +64,7 @@ def exists_aggs(*fields: str) -> dict[str, Any]:
     return {name: {"filter": {"exists": {"field": name}}} for name in fields}
 
 
-async def test_fields_of_any_name_and_number_are_counted() -> None:
+async def test_documents_are_counted_for_any_name_and_number_of_fields() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
     client = CountingClient()
     expected = {name: {"doc_count": len(name)} for name in names}

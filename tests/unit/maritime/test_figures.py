@@ -39,7 +39,7 @@ def test_several_results_are_compared_figure_by_figure() -> None:
     results = [volume_result(200, 1500.0, "MAERSK"), volume_result(150, 1000.0, "EVERGREEN")]
     assert labels_of(results) == ["MAERSK", "EVERGREEN"]
     assert table_lines(tables_of(results, labels_of(results)), "All matching documents") == [
-        "figure | MAERSK | EVERGREEN | MAERSK minus EVERGREEN | MAERSK of EVERGREEN",
+        "figure | MAERSK | EVERGREEN | MAERSK minus EVERGREEN | MAERSK relative to EVERGREEN",
         "documents | 200 | 150 | 50 | 133.33 %",
         "volume | 1,500 | 1,000 | 500 | 150 %",
         "transit | 15.12 | 15.12 | 0 | 100 %",
@@ -49,7 +49,7 @@ def test_several_results_are_compared_figure_by_figure() -> None:
 def test_figure_without_a_value_is_not_compared() -> None:
     results = [volume_result(200, 1500.0, "MAERSK"), volume_result(9, 90.0, "ZIM")]
     header, *_, transit, note = table_lines(tables_of(results, ["MAERSK", "ZIM"]), "All matching documents")
-    assert header == "figure | MAERSK | ZIM | MAERSK minus ZIM | MAERSK of ZIM"
+    assert header == "figure | MAERSK | ZIM | MAERSK minus ZIM | MAERSK relative to ZIM"
     assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
 

@@ -63,16 +63,22 @@ Requests of the other modes use a response format.
 """
 
 
-@pytest.mark.parametrize("recorded", REQUESTS, ids=lambda recorded: f"{recorded['client']} {recorded['mode']}")
-def test_output_form_of_recorded_requests(recorded: Any) -> None:
-    fields = {"model": "plan/double", **recorded["body"]}
-    is_response = recorded["path"].endswith("/responses")
+@pytest.mark.parametrize(
+    "recorded_request",
+    REQUESTS,
+    ids=lambda recorded_request: f"{recorded_request['client']} {recorded_request['mode']}",
+)
+def test_output_form_of_recorded_requests(recorded_request: Any) -> None:
+    fields = {"model": "plan/double", **recorded_request["body"]}
+    is_response = recorded_request["path"].endswith("/responses")
     form = form_of(
         to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
     )
-    uses_function = "tools" in recorded["body"]
-    assert (form.function, form.is_named) == (FUNCTIONS_BY_MODE[recorded["mode"]] if uses_function else (None, False))
-    if "json_object" in str(recorded["body"]):
+    uses_function = "tools" in recorded_request["body"]
+    assert (form.function, form.is_named) == (
+        FUNCTIONS_BY_MODE[recorded_request["mode"]] if uses_function else (None, False)
+    )
+    if "json_object" in str(recorded_request["body"]):
         assert form.schema == {"type": "object"}
     else:
         types = {name: field["type"] for name, field in form.schema["properties"].items()}

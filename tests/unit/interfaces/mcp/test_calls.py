@@ -110,7 +110,7 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])
 @pytest.mark.parametrize("depth", [98, 400])
-async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
+async def test_arguments_may_be_nested_as_deeply_as_plans(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
     starter = RunStarter(STUB, STUB, toolset)
     handlers = ToolHandlers(all_tools({}, toolset.declarations()), {}, starter=starter, steering=STUB)
@@ -192,7 +192,7 @@ def test_message_explains_how_to_answer_the_first_request() -> None:
     result = _structured_result("waiting", waiting_for=requests)
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
-        "selected. 1 more are in `waiting_for`."
+        "selected. `waiting_for` has 1 more."
     )
 
 

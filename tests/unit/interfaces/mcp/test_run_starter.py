@@ -1,4 +1,4 @@
-"""The runs that tool calls to the MCP server start."""
+"""Runs that the MCP server starts for tool calls."""
 
 import json
 from dataclasses import replace

@@ -79,7 +79,7 @@ async def test_program_cannot_be_installed_without_a_checkout(tmp_path: Path) ->
 async def test_server_that_ends_at_once_is_reported_with_its_log(program_folder: Path, tmp_path: Path) -> None:
     write_script(program_folder, "mvn", _MAVEN_SCRIPT)
     write_script(program_folder, "javac", _JAVAC_SCRIPT)
-    write_script(program_folder, "java", "echo of an earlier start")
+    write_script(program_folder, "java", "echo output of an earlier start")
     local_search = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):
         await local_search.start()
