@@ -192,7 +192,9 @@ class _IntentReader:
         context, setter = self.targets.context, self.targets.setters.get(name)
         missing_text = "the session does not have" if name not in context else "has no id in the session"
         if setter is not None:
-            message = f"{key!r} is @{name}, which {missing_text} before this request; this request makes {setter}"
+            message = (
+                f"{key!r} is @{name}, which {missing_text} before this request; in this request, @{name} is {setter}"
+            )
             self.entry.report("missing_context", message, "refs", key, hint=f"write {setter}")
             return
         advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""

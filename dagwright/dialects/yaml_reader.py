@@ -75,7 +75,7 @@ def _specific_meaning(text: str, line: int, column: int, message: str) -> str | 
     if len(lines) <= line:
         return None
     if lines[line][column : column + 1] == "\t":
-        return "a tab; YAML is indented with spaces only"
+        return "a tab where YAML needs spaces"
     key = _KEY.match(lines[line])
     previous_line = next((line_text for line_text in reversed(lines[:-1]) if line_text.strip()), "")
     if message.startswith("mapping values") and key is not None and key.end() - 1 == column:

@@ -136,7 +136,7 @@ def test_unknown_context_name_is_reported() -> None:
         "write @result_3",
     )
     assert last_problem.message == (
-        "intent 4: 'a' is @cbu, which the session does not have before this request; this request makes @result_3"
+        "intent 4: 'a' is @cbu, which the session does not have before this request; in this request, @cbu is @result_3"
     )
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 

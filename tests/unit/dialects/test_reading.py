@@ -60,7 +60,7 @@ def test_unreadable_file_is_reported_as_one_problem(text: str | bytes, name: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nodes:\n\t- id: a\n", "a tab; YAML is indented with spaces only at line 2, column 1"),
+        ("nodes:\n\t- id: a\n", "a tab where YAML needs spaces at line 2, column 1"),
         (
             "nodes:\n  - id: a\n     tool: b\n",
             "this line is indented more than the previous line, which already has a value at line 3, column 10",

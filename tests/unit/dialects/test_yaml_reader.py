@@ -29,7 +29,7 @@ def problems_of(text: str) -> list[tuple[str, str, str]]:
 @settings(deadline=None)
 @given(json_values)
 def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
-    # PyYAML does not quote the texts 0E0 and 0o7. They are texts in YAML 1.1, but numbers in YAML 1.2, which is read.
+    # PyYAML does not quote the texts 0E0 and 0o7. `read_yaml` reads YAML 1.2, in which they are numbers.
     assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
     text = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
     assert read_yaml(text, name="x") == value

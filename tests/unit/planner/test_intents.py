@@ -211,7 +211,9 @@ def test_missing_session_name_is_reported_with_the_existing_names() -> None:
     ]
     assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
     response_with_fund = intents_response(FUND_INTENT, custody_intent("@cbu"))
-    assert problems_in(response_with_fund)[0].message.endswith("before this request; this request makes @result_1")
+    assert problems_in(response_with_fund)[0].message.endswith(
+        "before this request; in this request, @cbu is @result_1"
+    )
 
 
 def test_party_as_a_plain_value_or_param_reference_is_a_problem() -> None:
