@@ -274,7 +274,7 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
     if failure is None:
         advice, cause = (
             "no worker responded in time; the run continues by itself when a worker responds",
-            "without a response",
+            "no response",
         )
     else:
         advice = _ADVICE.get(

@@ -91,7 +91,7 @@ def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrappe
     problem = card.slots_problem(unwrapped.outputs, is_partial=unwrapped.is_partial)
     if problem is not None:
         return UnwrappedResult(
-            None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}")
+            None, error=NodeError("invalid_result", f"its slots differ from the declared slots: {problem}")
         )
     outputs = {slot: unwrapped.outputs.get(slot) for slot in card.outputs}
     return UnwrappedResult(outputs, unwrapped.is_partial, message=unwrapped.message)

@@ -263,7 +263,7 @@ TWO_SLOT_CARD = card("found", "count")
 def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], message: str) -> None:
     for result in ({"status": "success", "outputs": outputs}, outputs):
         error = unwrap_worker_result(result, TWO_SLOT_CARD).error
-        assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
+        assert error == NodeError("invalid_result", f"its slots differ from the declared slots: {message}")
 
 
 def test_partial_result_may_omit_slots_but_must_be_an_object() -> None:
@@ -314,9 +314,9 @@ def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
     ]
     assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
     with pytest.raises(ValueError, match="done"):
-        WorkerResult(status="done")  # type: ignore[arg-type] # as an untyped caller would
+        WorkerResult(status="done")  # type: ignore[arg-type] # an untyped caller can pass this
     with pytest.raises(ValueError, match=r"^the message of a WorkerResult is \{'of': 1\}, expected a text$"):
-        WorkerResult(message={"of": 1})  # type: ignore[arg-type] # as an untyped caller would
+        WorkerResult(message={"of": 1})  # type: ignore[arg-type] # an untyped caller can pass this
 
 
 def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() -> None:

@@ -231,10 +231,10 @@ class _BarrierStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._all_writing = asyncio.Barrier(len(_TOOLS))
+        self._write_barrier = asyncio.Barrier(len(_TOOLS))
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        await self._all_writing.wait()
+        await self._write_barrier.wait()
         await super().put_cache_entry(key, content, expires_at=expires_at)
 
 

@@ -126,7 +126,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
     assert _note_messages(await _view(_plan_start_event(), attempt=3)) == [
         "the run cannot continue: no worker responded in time; "
         "the run continues by itself when a worker responds (its workflow task "
-        "was tried 2 times: without a response)"
+        "was tried 2 times: no response)"
     ]
     # A single failure is not reported, and neither are past failures.
     failed_event = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")

@@ -308,7 +308,7 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
 
 
 @pytest.mark.parametrize(
-    ("polled_texts", "expected", "rests_of_answers"),
+    ("polled_texts", "expected", "remaining_parts"),
     [
         (
             _partial_texts(1, "", "Os", "Os", "Oslo ", "Oslo has"),
@@ -333,11 +333,11 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
     ],
 )
 def test_polled_texts_are_converted_to_parts(
-    polled_texts: list[PartialText], expected: list[TextPart], rests_of_answers: list[tuple[str, TextPart | None]]
+    polled_texts: list[PartialText], expected: list[TextPart], remaining_parts: list[tuple[str, TextPart | None]]
 ) -> None:
     delivered_text = DeliveredText()
     assert _parts_of(delivered_text, *polled_texts) == expected
-    assert [delivered_text.rest_of(answer) for answer, _ in rests_of_answers] == [rest for _, rest in rests_of_answers]
+    assert [delivered_text.rest_of(answer) for answer, _ in remaining_parts] == [rest for _, rest in remaining_parts]
 
 
 TEXT_LENGTHS = st.lists(st.integers(0, 60))
