@@ -83,6 +83,7 @@ async def test_status_determines_the_retry(
     failure, requests = await failure_and_requests(response, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
+    # The query of the URL has the token `hidden`.
     assert (len(requests), "hidden" in failure.message) == (1, False)
 
 

@@ -34,14 +34,14 @@ def _empty_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def file_url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'agents.db'}"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, file_url: str) -> str:
+def url(request: pytest.FixtureRequest, sqlite_url: str) -> str:
     if request.param == "sqlite":
-        return file_url
+        return sqlite_url
     cluster: PostgresCluster = request.getfixturevalue("postgres_cluster")
     return cluster.new_database()
 
@@ -81,12 +81,12 @@ def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgent
     assert stored_agents.card("helper", None) == second_card
 
 
-def test_missing_database_is_not_created_and_an_invalid_database_is_ignored(file_url: str, tmp_path: Path) -> None:
-    assert stored_cards(file_url) == ()
+def test_missing_database_is_not_created_and_an_invalid_database_is_ignored(sqlite_url: str, tmp_path: Path) -> None:
+    assert stored_cards(sqlite_url) == ()
     assert not (tmp_path / "agents.db").exists()
     (tmp_path / "agents.db").write_bytes(b"no database")
-    assert stored_cards(file_url) == ()
-    assert StoredAgentTools(file_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
+    assert stored_cards(sqlite_url) == ()
+    assert StoredAgentTools(sqlite_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
 
 
 def test_unreadable_database_is_logged(url: str, stored_agents: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:

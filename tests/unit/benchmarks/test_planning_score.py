@@ -46,7 +46,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     assert (scores.nodes.precision, scores.nodes.recall) == (4 / 5, 4 / 6)
 
 
-def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
+def test_unknown_tools_do_not_count_if_the_known_tools_are_given() -> None:
     tools = ["search", "calculator", "read_file", "summarize", "send_mail"]
     assert score(PAIRS, known_tools=tools).nodes == Score(matched=4, predicted=4, expected=6)
 
@@ -67,7 +67,7 @@ def test_repeated_calls_count_once_and_equal_plans_of_two_dialects_have_equal_fa
     assert facts_of_plan(dagwright_plan) == facts_of_plan(nestful_plan)  # type: ignore[arg-type] # a literal of JSON
 
 
-def test_empty_prediction_of_an_empty_expectation_has_no_score() -> None:
+def test_f1_is_none_if_nothing_is_expected_or_predicted() -> None:
     assert Score(0, 0, 0).f1 is None
     assert (Score(0, 0, 3).f1, Score(0, 2, 0).f1, Score(2, 2, 2).f1) == (0.0, 0.0, 1.0)
 
@@ -84,7 +84,7 @@ def test_expected_plan_has_to_be_valid() -> None:
         max_size=5,
     )
 )
-def test_f1_equals_the_f1_of_flags_over_the_union(pairs: list[tuple[frozenset[str], frozenset[str]]]) -> None:
+def test_f1_matches_the_definition_of_taskbench(pairs: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     """TaskBench computes the binary F1 of two flags (expected, predicted) for each member of the union of both sets."""
     flags = [(name in expected, name in predicted) for expected, predicted in pairs for name in expected | predicted]
     true_positives = sum(expected and predicted for expected, predicted in flags)

@@ -1,6 +1,7 @@
 """Events of the Python API from the states of a real scheduler, without a server.
 
-Durable events depend only on the history of a run. Live events, such as `node.waiting`, depend on when it was read.
+Durable events depend only on the history of a run.
+Live events, such as `node.waiting`, depend on when the history is read.
 """
 
 import copy
@@ -140,7 +141,7 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
     assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
-    # For a client that reads the events again, the request is open at neither moment.
+    # A client that reads the events again gets the request as answered at both moments.
     assert requests_in(open_moment) == [("check", False)]
     answered_moment = moment_of(replace(view, opened_requests={**open_moment.facts.open_requests}))
     assert requests_in(answered_moment) == [("check", False)]

@@ -423,8 +423,8 @@ async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
-    words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
-    assert actual.message == f"answered in 1 of 3 sub-plans: {words}"
+    results_text = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
+    assert actual.message == f"answered in 1 of 3 sub-plans: {results_text}"
 
 
 async def test_target_with_only_an_id_is_resolved() -> None:

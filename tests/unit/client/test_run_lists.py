@@ -47,7 +47,7 @@ class Listing:
 class Namespace:
     """A server that lists executions, evaluates only the cursor of a query, and records the queries.
 
-    All executions are open and started at the same time, so their order is that of their run IDs.
+    All executions are open and started at the same time, so they are ordered by run ID.
     """
 
     def __init__(self, executions: Sequence[Any]) -> None:

@@ -91,7 +91,7 @@ def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> No
 
 
 @pytest.mark.parametrize(
-    ("request_words", "is_named"),
+    ("request_text", "is_named"),
     [
         ("Read data/.", True),
         ("Read (data/), then stop", True),
@@ -111,8 +111,8 @@ def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> No
         ("Compare data/old with 'data'.", False),
     ],
 )
-def test_request_names_a_folder_only_by_whole_path_components(request_words: str, is_named: bool) -> None:
-    assert verdict(model_policy(request_words), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
+def test_request_names_a_folder_only_by_whole_path_components(request_text: str, is_named: bool) -> None:
+    assert verdict(model_policy(request_text), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_words", "url", "expected"),
+    ("request_text", "url", "expected"),
     [
         ("What is new?", "https://evil.example/?d=1", "ask"),
         ("Read https://news.example/today.", "https://news.example/", "run"),
@@ -151,8 +151,8 @@ def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
         ("Summarize notes.md and archive.zip/a", "https://notes.md/?d=1", "ask"),
     ],
 )
-def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, url: str, expected: str) -> None:
-    policy = policy_from_json(model_policy(request_words).to_json())
+def test_a_model_may_read_from_hosts_that_the_request_names(request_text: str, url: str, expected: str) -> None:
+    policy = policy_from_json(model_policy(request_text).to_json())
     request_tool = TOOLS["http_request"]
     read_tool, write_tool = (replace(request_tool, effects=effects) for effects in (Effects.READ, Effects.WRITE))
     assert policy.verdict(read_tool, lambda: {"url": url}) == expected
@@ -165,7 +165,7 @@ def asks_before_effects(policy: Policy) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("request_words", "expected"),
+    ("request_text", "expected"),
     [
         ("Read ./a/b.txt.", ["a/b.txt", "./a/b.txt"]),
         ("What is in `secret file`?", ["secret file"]),
@@ -174,8 +174,8 @@ def asks_before_effects(policy: Policy) -> bool:
         ("Hello.", []),
     ],
 )
-def test_file_names_are_recognized_by_quotes_dots_and_slashes(request_words: str, expected: list[str]) -> None:
-    assert list(dict.fromkeys(named_files(request_words))) == expected
+def test_file_names_are_recognized_by_quotes_dots_and_slashes(request_text: str, expected: list[str]) -> None:
+    assert list(dict.fromkeys(named_files(request_text))) == expected
 
 
 def test_policy_of_a_request_with_special_characters_in_paths_survives_serialization() -> None:

@@ -118,7 +118,7 @@ def test_attempts_come_from_the_plan_or_the_tool_or_the_effects(
 _NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
 
 
-def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:
+def test_unsupported_fields_are_rejected_with_their_location() -> None:
     inner_plan = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
@@ -191,7 +191,7 @@ def test_pointer_escapes_slashes_and_tildes() -> None:
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
-def test_compiled_plan_has_schemas_of_impure_tools_up_to_a_size_for_each_and_in_total() -> None:
+def test_schemas_of_impure_tools_are_limited_per_tool_and_in_total() -> None:
     def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 

@@ -94,7 +94,7 @@ def test_wrong_field_causes_no_other_problems(raw: Any, expected: list[str]) -> 
     assert [each[0] for each in _problems_in(raw)] == expected
 
 
-def test_version_reserved_id_renamed_tool_and_unknown_field_are_explained() -> None:
+def test_mistakes_in_version_id_tool_and_field_are_explained() -> None:
     message = "plan: this program reads plans of version 1, not 2"
     assert _problems_in(node("a"), plan=2) == [
         ("/plan", None, message, "write plan: 1; a later version needs a newer Dagwright")
@@ -359,7 +359,7 @@ def _quotes_code_other_than_commands(hint: str) -> bool:
     return not all(code.startswith("dagwright ") for code in _CODE.findall(hint))
 
 
-def test_hints_have_one_form() -> None:
+def test_hints_have_no_initial_capital_no_period_and_quote_only_commands() -> None:
     root = Path(dagwright.__file__).parent
     files = [file for pattern in _CHECKED_FILE_PATTERNS for file in root.glob(pattern)]
     texts = [

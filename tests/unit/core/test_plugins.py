@@ -164,7 +164,7 @@ def test_command_group_with_the_name_of_a_command_is_rejected(
 
 
 @pytest.mark.usefixtures("toy")
-def test_down_reports_what_plugins_ended(
+def test_down_reports_the_servers_that_plugins_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))

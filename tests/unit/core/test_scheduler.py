@@ -29,7 +29,7 @@ from tests.support.plan_building import (
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
     """Run all tasks and return their IDs in order.
 
-    The result of a task is that of its node in `results`, by default the ID of the task.
+    A task has the result of its node in `results`. The default is the ID of the task.
     """
     order: list[str] = []
     while tasks := start_ready_tasks(scheduler):
@@ -232,7 +232,7 @@ def test_condition_on_the_item_skips_items_and_condition_on_inputs_skips_the_nod
     assert (run_to_end(scheduler), statuses_of(scheduler)) == ([], {"m": "skipped"})
 
 
-def test_max_parallel_of_a_node_limits_its_items_and_that_of_a_tool_limits_all_its_calls() -> None:
+def test_max_parallel_limits_the_items_of_a_node_and_the_calls_of_a_tool() -> None:
     scheduler = scheduler_of(
         node("m", for_each=[0, 1, 2, 3], max_parallel=2, tool="pair"), node("a", tool="pair"), node("b", tool="pair")
     )

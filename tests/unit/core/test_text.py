@@ -8,13 +8,13 @@ from dagwright.core import text
 
 
 @given(st.text(), st.integers(12, 40))
-def test_long_texts_are_cut_to_the_limit_and_short_texts_are_unchanged(words: str, limit: int) -> None:
+def test_long_texts_are_cut_to_the_limit_and_short_texts_are_unchanged(original: str, limit: int) -> None:
     cut_functions = (text.cut_characters, text.cut_for_model)
-    assert all(len(cut(words, limit)) <= limit for cut in cut_functions)
-    assert len(text.cut_bytes(words, max_bytes=limit).encode()) <= limit
-    if len(words.encode(errors="replace")) <= limit:
+    assert all(len(cut(original, limit)) <= limit for cut in cut_functions)
+    assert len(text.cut_bytes(original, max_bytes=limit).encode()) <= limit
+    if len(original.encode(errors="replace")) <= limit:
         assert all(
-            cut(words, limit) == words for cut in (*cut_functions, text.cut_middle_for_model, text.cut_with_count)
+            cut(original, limit) == original for cut in (*cut_functions, text.cut_middle_for_model, text.cut_with_count)
         )
 
 

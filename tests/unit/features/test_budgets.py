@@ -157,7 +157,7 @@ def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
 
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
-    """Add nodes to a run, as a plan of a model does."""
+    """Add nodes to a run, as if a model wrote them into its plan during the run."""
     new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL}).nodes
     base = scheduler.plan.visible_count
     shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]

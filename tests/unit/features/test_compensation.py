@@ -404,8 +404,8 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
                     else {"entity": party}
                 )
                 scheduler.complete(task.id, result, at=now)
-    _, bind, *other_ids = ended_ids
-    assert other_ids == ["a", "b", *(undo_id.format(bind=bind) for undo_id in undo_ids)]
+    _, bind_id, *other_ids = ended_ids
+    assert other_ids == ["a", "b", *(undo_id.format(bind=bind_id) for undo_id in undo_ids)]
     assert not _not_compensated_messages(scheduler)
 
 

@@ -120,7 +120,7 @@ _FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
 _SCHEMA = {"type": "object", "properties": _FIELDS, "required": ["to"], "additionalProperties": False}
 _PAY_TOOL = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
 _INVALID_PAYMENT = {"to": "bob", "amount": "many"}
-_BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
+_AMOUNT_MESSAGE = """arguments/amount: "many" is not of type "integer\""""
 
 
 def _payment_run(**fields: Any) -> RunScheduler:
@@ -140,7 +140,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     scheduler = _payment_run_after_its_first_node(approval="required")
     state_before = state_to_json(scheduler)
     for arguments, message in (
-        (_INVALID_PAYMENT, _BAD_AMOUNT),
+        (_INVALID_PAYMENT, _AMOUNT_MESSAGE),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
         ({}, 'arguments: "to" is a required property'),
     ):
@@ -157,13 +157,13 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     scheduler.complete("first", None, at=1.0)
     assert [*open_requests(scheduler)] == ["p[0]", "p[1]", "p[2]"]
     assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
+        f"the early answer of ann to 'p[0]' is invalid: {_AMOUNT_MESSAGE}"
     ]
     scheduler = _payment_run_after_its_first_node(on_error="ask")
     start_ready_tasks(scheduler)
     scheduler.fail("p[0]", tool_error(), at=2.0)
     retry = {"selected": ["retry"], "arguments": _INVALID_PAYMENT}
-    assert answer_request(scheduler, "p[0]", retry, at=3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    assert answer_request(scheduler, "p[0]", retry, at=3.0) == f"'p[0]': {_AMOUNT_MESSAGE}"
     assert [*open_requests(scheduler)] == ["p[0]"]
 
 
@@ -309,7 +309,7 @@ def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() ->
     scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY_TOOL})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
-    assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
+    assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _AMOUNT_MESSAGE))
     assert (open_requests(scheduler), scheduler.features.feedback.requests.closed) == ({}, {})
     call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
     scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY_TOOL})

@@ -128,7 +128,7 @@ def test_invalid_escalation_step_is_a_problem_of_the_plan(on_timeout: Any, messa
 _YES = {"approved": True}
 
 
-def test_key_answers_only_the_requests_that_may_answer_allows() -> None:
+def test_key_answers_only_the_requests_that_its_permission_allows() -> None:
     scheduler = _scheduler()
     mallory_answer = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss_answer = Feedback("ask", _YES, by="boss", may_answer="unassigned")
@@ -164,7 +164,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     ]
 
 
-def test_message_to_a_run_has_may_answer_if_it_is_set() -> None:
+def test_message_to_a_run_has_the_permission_of_its_key_if_it_is_set() -> None:
     message = Answer("yes", "ann", may_answer="unassigned").to_json("child/ask")
     feedback = feedback_from_json(message, source="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2

@@ -15,7 +15,7 @@ def _request_starts(state: LimitState, limit: CallLimit, count: int, *, now: flo
     return [state.request(limit, f"call-{number}", now) for number in range(count)]
 
 
-def test_calls_over_the_rate_get_later_starts_and_calls_far_back_get_estimates() -> None:
+def test_calls_over_the_rate_get_later_starts_and_calls_at_the_end_of_the_queue_get_estimates() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
