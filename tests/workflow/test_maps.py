@@ -163,8 +163,8 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
     assert document["output"] == [{"name": f"row {index}", "index": index} for index in (7, rows - 1)]
-    item = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
-    assert item[1] == completed_node({"name": f"row {rows - 1}", "index": rows - 1})
+    _, item_document = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
+    assert item_document == completed_node({"name": f"row {rows - 1}", "index": rows - 1})
 
 
 async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
@@ -222,7 +222,7 @@ async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) ->
 
 
 async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
-    """Return the suffix of the ID of the run that has a node or item, and the bare document of the node."""
+    """Find a node or item. Return the suffix of the ID of its run, and its bare document."""
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
     node_document = (await hydrated_document(view, runs.store, only_node=task_id))["nodes"].get(task_id)

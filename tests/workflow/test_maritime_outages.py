@@ -41,11 +41,11 @@ async def test_additional_worker_tool_explains_a_query_without_results(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carrier_filter = {"term": {"carrier_name": "Maersk"}}
-    query = {"query": {"bool": {"filter": [carrier_filter, HOUSTON_FILTER]}}, "track_total_hits": True}
+    body = {"query": {"bool": {"filter": [carrier_filter, HOUSTON_FILTER]}}, "track_total_hits": True}
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        round_response(query_goal(1, maritime, query)),
+        round_response(query_goal(1, maritime, body)),
         round_response(explanation),
         done_response(why=ref(2, "why_nothing")),
     )

@@ -77,7 +77,7 @@ def assert_date_field_of_yesterday_is_ambiguous(document: Document) -> None:
     assert slot_value(document, "sg3", "ambiguity") == DATE_AMBIGUITY
 
 
-async def test_clarification_of_an_ambiguous_date_and_answer_to_the_clear_goal_are_returned(
+async def test_output_answers_the_clear_goal_and_clarifies_the_ambiguous_date(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):

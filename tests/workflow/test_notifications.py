@@ -151,13 +151,15 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
 
 @pytest.fixture
 def single_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit notifications to one attempt: the second attempt would start after the retries have ended."""
+    """Limit notifications to one attempt: the retry interval exceeds the time for all attempts."""
     monkeypatch.setattr(limits, "NOTIFICATION_RETRY_S", 100.0)
     monkeypatch.setattr(notifying, "UNLIMITED_ATTEMPTS", RetryPolicy(initial_interval=timedelta(seconds=200)))
 
 
 @pytest.mark.usefixtures("single_attempt")
-async def test_webhook_that_responds_with_gone_adds_a_note_to_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_webhook_that_responds_with_status_410_adds_a_note_to_the_run(
+    notifying_runs: Runs, receiver: Receiver
+) -> None:
     receiver.status_of = lambda name: 410
     handle = await notifying_runs.start({"nodes": [human_node("check"), human_node("second")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
@@ -171,6 +173,7 @@ async def test_webhook_that_responds_with_gone_adds_a_note_to_the_run(notifying_
     await _approve(handle, "second")
     document = await ended_document(notifying_runs, handle)
     assert [note["message"] for note in document["notes"]] == [message]
+    # The URL of the webhook has the token `hidden`.
     assert "hidden" not in str(document)
     assert sorted(receiver.accepted_names) == ["check answered", "second answered"]
 

@@ -201,8 +201,8 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
             async def is_listed() -> bool:
                 run_ids = [
                     turn.run_id
-                    for session in await plan_client.list_sessions(prefix=session.id)
-                    for turn in session.turns
+                    for listed_session in await plan_client.list_sessions(prefix=session.id)
+                    for turn in listed_session.turns
                 ]
                 return run_ids == [first_turn.id, second_turn.id]
 

@@ -288,7 +288,7 @@ async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_
     python_runs.runs.include_in_checks(python_runs.runs.client.get_workflow_handle(fork.id))
 
 
-async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None:
+async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_runs: PythonRuns) -> None:
     nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
     run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
     await run.result(raise_on_failure=False)
