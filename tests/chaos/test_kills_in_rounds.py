@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import (
-    QUICK_WORKER,
+    SHORT_HEARTBEAT_WORKER,
     TOOLS,
     FaultPoints,
     model_environment,
@@ -83,7 +83,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     async with (
         ModelServer(*steps) as model,
         worker_process(
-            own_server.address, folder, environment=model_environment(model), program=QUICK_WORKER
+            own_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
     ):
         handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)

@@ -10,7 +10,7 @@ import pytest
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
 from tests.e2e.conftest import calculation, pause
-from tests.support.chaos import QUICK_WORKER, model_environment, restart_server, worker_process
+from tests.support.chaos import SHORT_HEARTBEAT_WORKER, model_environment, restart_server, worker_process
 from tests.support.eventually import eventually
 from tests.support.gateway_process import CompletionClient, EventClient, gateway_process, wait_until_all
 from tests.support.server import LiveServer
@@ -50,7 +50,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
     async with (
         ModelServer(*script(release_event)) as model,
         worker_process(
-            own_server.address, folder, environment=model_environment(model), program=QUICK_WORKER
+            own_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
         gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
         asyncio.timeout(TIMEOUT_S),

@@ -22,7 +22,7 @@ from dagwright.server.call_limits import set_limit
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import LIMITED_WORKER, TOOLS, FaultPoints, result_within, worker_process
+from tests.support.chaos import SHORT_LEASE_WORKER, TOOLS, FaultPoints, result_within, worker_process
 from tests.support.chaos_tools import Span, spans_of
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, check_history
@@ -105,8 +105,8 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
     await _set_limit(client, unserved, "100/s", queue="unserved")
     address = own_server.address
     async with (
-        worker_process(address, folder, program=LIMITED_WORKER) as first_worker,
-        worker_process(address, folder, program=LIMITED_WORKER) as second_worker,
+        worker_process(address, folder, program=SHORT_LEASE_WORKER) as first_worker,
+        worker_process(address, folder, program=SHORT_LEASE_WORKER) as second_worker,
     ):
         points.hold("held0")
         held_run = await _start_run(

@@ -23,8 +23,8 @@ from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.chaos import (
-    QUICK_WORKER,
     RETRY,
+    SHORT_HEARTBEAT_WORKER,
     TOOLS,
     FaultPoints,
     WorkerProcess,
@@ -36,9 +36,9 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
-from tests.support.quick_worker import HEARTBEAT_S
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
+from tests.support.short_heartbeat_worker import HEARTBEAT_S
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -56,7 +56,9 @@ def short_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 async def worker_with_model(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
     """Run a worker process that calls the scripted model."""
     environment = model_environment(model)
-    async with worker_process(server.address, folder, environment=environment, program=QUICK_WORKER) as worker:
+    async with worker_process(
+        server.address, folder, environment=environment, program=SHORT_HEARTBEAT_WORKER
+    ) as worker:
         yield worker
 
 

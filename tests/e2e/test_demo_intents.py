@@ -10,7 +10,7 @@ from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
-_DEMO = ("tests/support/quick_demo.py",)
+_DEMO = ("tests/support/short_heartbeat_demo.py",)
 
 
 async def test_demo_continues_after_a_kill_and_then_changes_nothing(commands_that_start_a_server: CommandLine) -> None:

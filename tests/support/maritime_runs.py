@@ -79,16 +79,16 @@ def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
-def generated_query_goal(number: int, generator: int) -> dict[str, Any]:
-    return sub_goal(number, "es_query_exec", es_query=ref(generator, "es_query"))
+def generated_query_goal(number: int, generator_number: int) -> dict[str, Any]:
+    return sub_goal(number, "es_query_exec", es_query=ref(generator_number, "es_query"))
 
 
 def query_goal(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 
-def results_goal(number: int, query_run: int) -> dict[str, Any]:
-    return sub_goal(number, "show_results", es_results=ref(query_run, "es_results"))
+def results_goal(number: int, query_number: int) -> dict[str, Any]:
+    return sub_goal(number, "show_results", es_results=ref(query_number, "es_results"))
 
 
 def round_response(*sub_goals: Mapping[str, Any]) -> str:

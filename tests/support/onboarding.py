@@ -123,7 +123,7 @@ def activity_types_of(history: WorkflowHistory) -> list[str]:
     return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
 
 
-class StoreGates:
+class WriteGates:
     """Hold verbs in this process right before their transaction, by the ID of the node that calls the verb."""
 
     def __init__(self) -> None:

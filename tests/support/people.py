@@ -82,15 +82,15 @@ async def signal_answer(handle: Handle, request: str, content: Any, **fields: An
 
 async def rejection_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
     """Send an update that the run must reject without an event in history, and return the error message."""
-    update_count = await _updates_in_history(handle)
+    update_count = await _update_count(handle)
     with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(update, message)
     assert isinstance(error.value.cause, ApplicationError)
     assert error.value.cause.type == wire.ERROR_REJECTED
-    assert await _updates_in_history(handle) == update_count
+    assert await _update_count(handle) == update_count
     return error.value.cause.message
 
 
-async def _updates_in_history(handle: Handle) -> int:
+async def _update_count(handle: Handle) -> int:
     history = await handle.fetch_history()
     return sum("WORKFLOW_EXECUTION_UPDATE" in EventType.Name(event.event_type) for event in history.events)

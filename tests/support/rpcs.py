@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 @contextmanager
 def recorded_rpcs(client: Client) -> Iterator[list[str]]:
-    """Record the name of each request in the block, also for each page of a list, but not for the polls of workers."""
+    """Record the name of each request in the block, except the polls of workers. Each page of a list is a request."""
     service = cast(Any, client.service_client)
     names: list[str] = []
     send = service._rpc_call

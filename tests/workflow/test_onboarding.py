@@ -14,7 +14,7 @@ from tests.support.onboarding import (
     FULL_ONBOARDING_ROWS,
     FUND,
     Onboarding,
-    StoreGates,
+    WriteGates,
     activity_types_of,
     calls_by_workflow_task,
     entity_lookup,
@@ -39,15 +39,15 @@ async def onboarding_runs(client: Client, tmp_path: Path) -> AsyncIterator[Onboa
 
 
 @pytest.fixture
-def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
+def gates(monkeypatch: pytest.MonkeyPatch) -> WriteGates:
     """Gates that hold verbs before their transaction."""
-    store_gates = StoreGates()
+    write_gates = WriteGates()
 
     def write(database: EntityDatabase, work: Callable[[Any], Any]) -> Any:
-        return store_gates.write(database, work)
+        return write_gates.write(database, work)
 
     monkeypatch.setattr(EntityDatabase, "write", write)
-    return store_gates
+    return write_gates
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_intents_with_the_same_dependency_start_in_one_workflow_task(onboa
     assert stages[2] == ["@result_4", "@result_5", "@result_6"]
 
 
-async def test_intent_waits_only_for_its_dependencies(onboarding_runs: Onboarding, gates: StoreGates) -> None:
+async def test_intent_waits_only_for_its_dependencies(onboarding_runs: Onboarding, gates: WriteGates) -> None:
     gates.hold("@result_3")
     handle = await onboarding_runs.runs.start(seed("onboarding"))
 
@@ -138,7 +138,7 @@ async def test_intents_use_references_lookups_and_at_names_of_the_session(onboar
     ]
 
 
-async def test_concurrent_runs_create_a_fund_once(onboarding_runs: Onboarding, gates: StoreGates) -> None:
+async def test_concurrent_runs_create_a_fund_once(onboarding_runs: Onboarding, gates: WriteGates) -> None:
     plan = {
         "intents": [
             intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
