@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagwright.core.errors import pointer
 from dagwright.core.model.times import DurationText
-from dagwright.core.name_hints import suggestion
+from dagwright.core.name_hints import find_nearest_names, suggestion
 from dagwright.tools.errors import ToolLoadError
 
 
@@ -176,7 +176,9 @@ def _read_entries(file: Path) -> Mapping[str, Any]:
         raise ToolLoadError(f"{file.name} is not a file of MCP servers: it is not a JSON object")
     servers = document.get("mcpServers")
     if not isinstance(servers, dict):
-        hint = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
+        nearest_keys = find_nearest_names("mcpServers", list(document), limit=1)
+        missing_key_text = "; it has no such key" + (f", but {nearest_keys[0]!r}" if nearest_keys else "")
+        hint = missing_key_text if servers is None else ""
         raise ToolLoadError(f'{file.name}: /mcpServers: expected an object {{"name": server}}{hint}')
     return servers
 

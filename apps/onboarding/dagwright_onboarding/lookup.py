@@ -150,7 +150,9 @@ class _Criteria:
             return f"is a {candidate.kind}"
         if self.jurisdiction is None or is_within(candidate.jurisdiction or "", self.jurisdiction):
             return None
-        return f"is of {candidate.jurisdiction}" if candidate.jurisdiction else "has no known jurisdiction"
+        return (
+            f"has the jurisdiction {candidate.jurisdiction}" if candidate.jurisdiction else "has no known jurisdiction"
+        )
 
     def accepts(self, party: Party) -> bool:
         """Return whether a party meets the conditions."""

@@ -39,9 +39,10 @@ def test_seed_and_day_determine_the_first_shipments_of_a_data_set_of_any_size(sh
 
 def test_another_seed_or_day_gives_other_shipments(shipments: list[Shipment]) -> None:
     assert list(DataSet(TODAY, seed=1).shipments()) != shipments
-    day_later = DataSet(TODAY + timedelta(days=1)).shipments()
-    first, first_next_day = shipments[0], next(day_later)
-    assert date.fromisoformat(first_next_day["eta_date"]) == date.fromisoformat(first["eta_date"]) + timedelta(days=1)
+    shipments_of_next_day = DataSet(TODAY + timedelta(days=1)).shipments()
+    first_shipment, first_shipment_of_next_day = shipments[0], next(shipments_of_next_day)
+    first_eta = date.fromisoformat(first_shipment["eta_date"])
+    assert date.fromisoformat(first_shipment_of_next_day["eta_date"]) == first_eta + timedelta(days=1)
 
 
 def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[Shipment]) -> None:

@@ -115,7 +115,10 @@ def test_problem_is_reported_with_its_pointer(entry: Any, message: str, tmp_path
         ("{", " is not JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
         ("[]", " is not a file of MCP servers: it is not a JSON object"),
         ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
-        ('{"mcpservers": {}}', ": /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?"),
+        (
+            '{"mcpservers": {}}',
+            ": /mcpServers: expected an object {\"name\": server}; it has no such key, but 'mcpservers'",
+        ),
         ('{"mcpServers": {}}', " has no enabled MCP server"),
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],

@@ -66,7 +66,15 @@ def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: En
         ("GB", [("GB", "exact name")], []),
         (" gb", [("GB", "exact name")], []),
         ("US", [("US-DE", "exact name")], []),
-        ("FR", [], [(None, "has no known jurisdiction"), ("GB", "is of GB"), ("US-DE", "is of US-DE")]),
+        (
+            "FR",
+            [],
+            [
+                (None, "has no known jurisdiction"),
+                ("GB", "has the jurisdiction GB"),
+                ("US-DE", "has the jurisdiction US-DE"),
+            ],
+        ),
         (None, [(None, "exact name"), ("GB", "exact name"), ("US-DE", "exact name")], []),
     ],
 )

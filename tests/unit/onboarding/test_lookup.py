@@ -218,25 +218,25 @@ def test_party_with_another_legal_form_is_not_an_unambiguous_match(database: Ent
         "Gone Mill AG,company,,inactive",
     )
 
-    def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
+    def names_found(text: str) -> tuple[list[str], str | None, list[str]]:
         hits, match, inactive = summary_of(search(text, "company"))
         return [name for name, _ in hits], match, [name for name, _ in inactive]
 
-    assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert lookup_of("Kite AG") == (["Kite GmbH"], None, [])
-    assert lookup_of("Kite") == (["Kite GmbH"], "Kite GmbH", [])
-    assert lookup_of("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
+    assert names_found("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert names_found("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert names_found("Kite AG") == (["Kite GmbH"], None, [])
+    assert names_found("Kite") == (["Kite GmbH"], "Kite GmbH", [])
+    assert names_found("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
     # The exact legal form makes a match unambiguous, even if other parties have the same name.
-    assert lookup_of("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
-    assert lookup_of("Limited Rook Old")[1] is None
-    assert lookup_of("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
-    assert lookup_of("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
-    assert lookup_of("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert lookup_of("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert lookup_of("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
-    assert lookup_of("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
-    assert lookup_of("Gone Mill GmbH") == ([], None, [])
+    assert names_found("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
+    assert names_found("Limited Rook Old")[1] is None
+    assert names_found("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
+    assert names_found("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
+    assert names_found("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
+    assert names_found("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
+    assert names_found("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
+    assert names_found("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
+    assert names_found("Gone Mill GmbH") == ([], None, [])
 
 
 def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase, tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run_command: RunComma
 
 
 @pytest.fixture
-def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_row_per_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load each row in a separate transaction."""
     monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
 
 
-@pytest.mark.usefixtures("row_by_row")
+@pytest.mark.usefixtures("one_row_per_transaction")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_load_can_be_continued(
     monkeypatch: pytest.MonkeyPatch, run_command: RunCommand, signum: signal.Signals
@@ -127,7 +127,7 @@ def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.M
         load("-", Output())
 
 
-@pytest.mark.usefixtures("row_by_row")
+@pytest.mark.usefixtures("one_row_per_transaction")
 def test_load_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, run_command: RunCommand) -> None:
     monkeypatch.setattr("dagwright_onboarding.load_progress.UPDATE_INTERVAL_S", 0.0)
     assert "rows loaded" not in run_command(load, "parties.csv")[2]

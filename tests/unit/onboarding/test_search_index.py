@@ -187,7 +187,7 @@ def test_misspelled_name_is_found_among_many_with_a_common_word(database: Entity
     )
 
 
-def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityDatabase) -> None:
+def test_number_of_similar_names_is_limited_even_if_many_share_a_word(database: EntityDatabase) -> None:
     add_parties(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
     words = ("kate", "smithfeild")
 
