@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.database import database as entity_database
+from dagwright.database import database as database_module
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright_onboarding import party_loading
@@ -94,7 +94,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run_command: RunComma
 @pytest.fixture
 def one_row_per_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load each row in a separate transaction."""
-    monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(database_module, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
 
 

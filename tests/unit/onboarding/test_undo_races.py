@@ -150,7 +150,7 @@ def test_fund_is_undone_or_used_but_never_both(verbs_of_two_databases: tuple[Onb
             assert second_verbs.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_that_was_returned_exists_after_any_undo(
+def test_fund_returned_during_an_undo_exists(
     verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
 ) -> None:
     first_verbs, second_verbs = verbs_of_two_databases

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from dagwright.database import database as entity_database
+from dagwright.database import database as database_module
 from dagwright.database.error_messages import DatabaseUnavailable
 from dagwright.database.migrations import LOCK_PAUSE_S
 from dagwright_onboarding import party_loading
@@ -20,15 +20,13 @@ from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
 
 
-def test_transactions_end_after_a_time_with_pauses_between_them(
-    database: EntityDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_write_commits_at_intervals_with_pauses(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     database.read(lambda session: session.execute(text("SELECT 1")))
     now, pauses_s = [0.0], list[float]()
-    monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses_s.append))
+    monkeypatch.setattr(database_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses_s.append))
 
     def double_number(_: Session, number: int) -> int:
-        now[0] += entity_database.COMMIT_INTERVAL_S / 2.5
+        now[0] += database_module.COMMIT_INTERVAL_S / 2.5
         return 2 * number
 
     parts = list(database.write_in_parts(range(7), double_number))
@@ -66,14 +64,14 @@ def test_other_writers_continue_during_a_long_load(database_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loaded_rows", "progress_message"),
+    ("loaded_count", "progress_message"),
     [(0, "nothing was loaded"), (2, "2 of 3 rows were loaded and stay; load the file again for the rest")],
 )
 def test_load_of_a_locked_database_can_be_repeated(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_rows: int, progress_message: str
+    database_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_count: int, progress_message: str
 ) -> None:
-    monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(database_module, "SQLITE_BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(database_module, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
     database = EntityDatabase(f"sqlite:///{database_path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
@@ -81,7 +79,7 @@ def test_load_of_a_locked_database_can_be_repeated(
     pause_numbers = iter(range(1, 3))
 
     def lock_before_row(number: int) -> None:
-        if number == loaded_rows:
+        if number == loaded_count:
             lock_holder.execute("BEGIN IMMEDIATE")
 
     monkeypatch.setattr(EntityDatabase, "pause_between_writes", lambda _: lock_before_row(next(pause_numbers)))
@@ -95,6 +93,6 @@ def test_load_of_a_locked_database_can_be_repeated(
     lock_holder.execute("ROLLBACK")
     pause_numbers = iter((-1, -1))
     report = load_parties(database, parties_file)
-    assert (report.added, report.unchanged) == (3 - loaded_rows, loaded_rows)
+    assert (report.added, report.unchanged) == (3 - loaded_count, loaded_count)
     lock_holder.close()
     database.dispose()

@@ -50,15 +50,15 @@ def custody_intent(cbu: str) -> dict[str, Any]:
 CUSTODY_INTENT = custody_intent("@result_1")
 
 
-def parse(message: Any, **context: Any) -> ParsedPlan:
+def parse(answer: Any, **context: Any) -> ParsedPlan:
     """Parse an answer, which is a JSON value or a text."""
-    plan, text = (None, message) if isinstance(message, str) else (message, "")
-    return parse_intents(plan, text, VERBS, context=context_from_json(context))
+    value, text = (None, answer) if isinstance(answer, str) else (answer, "")
+    return parse_intents(value, text, VERBS, context=context_from_json(context))
 
 
-def problems_in(message: Any, **context: Any) -> list[Problem]:
+def problems_in(answer: Any, **context: Any) -> list[Problem]:
     with pytest.raises(PlanInvalid) as error:
-        parse(message, **context)
+        parse(answer, **context)
     return [*error.value.problems]
 
 
@@ -130,7 +130,7 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "pointer", "message_part"),
+    ("answer", "code", "pointer", "problem_text"),
     [
         (
             intents_response(
@@ -195,21 +195,21 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
 def test_problems_are_reported_at_the_pointers_of_the_intents(
-    message: Any, code: str, pointer: str, message_part: str
+    answer: Any, code: str, pointer: str, problem_text: str
 ) -> None:
     actual = [
-        problem for problem in problems_in(message, cbu="prt_1") if (problem.code, problem.pointer) == (code, pointer)
+        problem for problem in problems_in(answer, cbu="prt_1") if (problem.code, problem.pointer) == (code, pointer)
     ]
     assert actual
-    assert message_part in actual[0].message
+    assert problem_text in actual[0].message
 
 
 def test_missing_session_name_is_reported_with_the_existing_names() -> None:
-    message = intents_response(custody_intent("@fund"))
-    assert [problem.hint for problem in problems_in(message, cbu="prt_1", manco="prt_2")] == [
+    answer = intents_response(custody_intent("@fund"))
+    assert [problem.hint for problem in problems_in(answer, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for existing entities"
     ]
-    assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
+    assert problems_in(answer)[0].hint == "the session has no names; use lookups for existing entities"
     response_with_fund = intents_response(FUND_INTENT, custody_intent("@cbu"))
     assert problems_in(response_with_fund)[0].message.endswith(
         "before this request; in this request, @cbu is @result_1"
@@ -229,8 +229,8 @@ def test_party_as_a_plain_value_or_param_reference_is_a_problem() -> None:
 
 
 def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> None:
-    for message in (intents_response(FUND_INTENT, confidence=None), {"intents": [FUND_INTENT]}):
-        actual = parse(message)
+    for answer in (intents_response(FUND_INTENT, confidence=None), {"intents": [FUND_INTENT]}):
+        actual = parse(answer)
         assert actual.model_fields["confidence"] == 0
         assert actual.summary.startswith("The model does not say how sure it is")
     actual = parse(intents_response(FUND_INTENT, confidence="0.92"))
@@ -359,7 +359,7 @@ def test_response_format_accepts_valid_answers_and_rejects_invalid_answers() -> 
     ) + [False] * len(invalid_answers)
 
 
-def test_response_format_is_strict_up_to_date_and_reversible() -> None:
+def test_strict_response_format_is_reversible_and_published() -> None:
     lookups = {"entity-id": {"search_text": "John", "entity_type": "person", "jurisdiction": "GB"}}
     refs = {"cbu-id": "@result_1"}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}

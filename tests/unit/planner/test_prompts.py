@@ -147,14 +147,14 @@ def test_request_with_too_large_agents_is_rejected() -> None:
 
 
 _SELECTION = {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"]}
-_REST_NODE_FIELDS = {"tool": "search", "arguments": {"query": "y"}, "on_error": {"value": [1]}}
+_LAST_NODE_FIELDS = {"tool": "search", "arguments": {"query": "y"}, "on_error": {"value": [1]}}
 PLAN: Any = {
     "title": "Look",
     "nodes": [
         {"id": "find", "tool": "search", "arguments": {"query": "x"}},
         {"id": "each", "tool": "search", "arguments": {"query": "{{item}}"}, "for_each": "{{find.result}}"},
         {"id": "who", "human": _SELECTION, "depends_on": ["each"]},
-        {"id": "rest", "depends_on": ["who"], **_REST_NODE_FIELDS},
+        {"id": "rest", "depends_on": ["who"], **_LAST_NODE_FIELDS},
     ],
 }
 
@@ -167,7 +167,7 @@ def test_plan_in_the_response_format_is_valid() -> None:
     assert [node.id for node in checked_plan.nodes] == ["find", "each", "who", "rest"]
 
 
-def test_response_format_is_published_strict_and_reversible() -> None:
+def test_strict_response_format_is_reversible_and_published() -> None:
     strict_schema = StrictSchema(response_schema())
     fields = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
     node = dict.fromkeys(strict_schema.schema["$defs"]["Node"]["properties"]) | fields

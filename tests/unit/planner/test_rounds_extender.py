@@ -78,11 +78,11 @@ class RoundsRun:
     def end(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self.now += 1.0
-            answer = self._result_of(task.id, task.arguments)
-            if isinstance(answer, NodeError):
-                self.scheduler.fail(task.id, answer, at=self.now)
+            result = self._result_of(task.id, task.arguments)
+            if isinstance(result, NodeError):
+                self.scheduler.fail(task.id, result, at=self.now)
             else:
-                self.scheduler.complete(task.id, answer, at=self.now)
+                self.scheduler.complete(task.id, result, at=self.now)
 
     def _result_of(self, node: str, arguments: Mapping[str, Any]) -> Any:
         if node.startswith("sg"):
@@ -94,12 +94,12 @@ class RoundsRun:
             return _model_response(node)
         self.argument_sizes[node] = encoded_size(arguments)
         self.prompts[node] = arguments["messages"][-1]["content"]
-        message, self.planner_answers = self.planner_answers[0], self.planner_answers[1:]
-        if isinstance(message, NodeError):
-            return message
+        answer, self.planner_answers = self.planner_answers[0], self.planner_answers[1:]
+        if isinstance(answer, NodeError):
+            return answer
         context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round_context"])))
         self.known_ids[node] = [sub_goal.id for sub_goal in context.known]
-        return {**_model_response(message), "parsed_round": parse_round(None, message, context)}
+        return {**_model_response(answer), "parsed_round": parse_round(None, answer, context)}
 
     @staticmethod
     def _default_outputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all
     assert run.scheduler.output() == ("x", None)
 
 
-def test_question_continues_as_new_after_any_step() -> None:
+def test_run_continues_as_new_after_each_step() -> None:
     answers = (
         continue_response(PICK_MAERSK, CLARIFY),
         "No.",
@@ -182,7 +182,7 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
 
 
 def retry_while_planning(command: RetryNode) -> tuple[RoundsRun, list[Task], list[Task]]:
-    """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
+    """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the run and both task lists."""
     new_sub_goal = sub_goal(5, "pick", name="MSC")
     run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY),

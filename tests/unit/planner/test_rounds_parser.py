@@ -32,7 +32,7 @@ from tests.support.rounds import continue_response, done_response, failed_respon
 def worker_tool(
     name: str, *outputs: str, goal_type: str = "support", argument_names: tuple[str, ...] = (), **card_fields: Any
 ) -> ToolDeclaration:
-    """Return a worker tool whose untyped arguments are `argument_names`."""
+    """Return a worker tool. Its arguments have no types."""
     schema = {
         "type": "object",
         "properties": {argument: {} for argument in argument_names},
@@ -92,7 +92,7 @@ def parse(answer: str, *existing_sub_goals: KnownSubGoal) -> dict[str, Any]:
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
 
-FAILED_AND_PENDING = (
+FAILED_AND_PENDING_SUB_GOALS = (
     known_sub_goal(1, "pick", "failed", name="x"),
     known_sub_goal(2, "add_up", "pending", numbers=ref(1, "numbers")),
 )
@@ -314,22 +314,28 @@ def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalS
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     dependent_sub_goal = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    assert problems_of(continue_response(dependent_sub_goal), *FAILED_AND_PENDING)[0] == expected
-    actual = parse(continue_response(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING)
+    assert problems_of(continue_response(dependent_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)[0] == expected
+    actual = parse(continue_response(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)
     assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
     pending_sub_goal = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     failed_sub_goal = sub_goal(1, "pick", name="x")
     assert [
         sub_goal["id"]
-        for sub_goal in parse(continue_response(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING)["sub_goals"]
+        for sub_goal in parse(continue_response(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)[
+            "sub_goals"
+        ]
     ] == [1]
-    assert problems_of(continue_response(pending_sub_goal), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
+    assert problems_of(continue_response(pending_sub_goal), *FAILED_AND_PENDING_SUB_GOALS) == [
+        ("empty_plan", "/sub_goals")
+    ]
     answer_with_replacement = continue_response(
         sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))
     )
-    assert [sub_goal["id"] for sub_goal in parse(answer_with_replacement, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
+    assert [
+        sub_goal["id"] for sub_goal in parse(answer_with_replacement, *FAILED_AND_PENDING_SUB_GOALS)["sub_goals"]
+    ] == [4, 2]
     answer_with_dependent = continue_response(sub_goal(3, "show", total=ref(2, "total")))
-    assert problems_of(answer_with_dependent, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
+    assert problems_of(answer_with_dependent, *FAILED_AND_PENDING_SUB_GOALS) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +386,7 @@ def test_done_needs_existing_slots_and_a_deliverable() -> None:
     ]
 
 
-def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
+def test_excess_sub_goals_and_truncated_answers_are_rejected() -> None:
     existing_sub_goals = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
     assert problems_of(continue_response(sub_goal(500, "pick", name="one more")), *existing_sub_goals) == [
         ("too_large", "/sub_goals")
@@ -464,7 +470,7 @@ def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
 
 @settings(deadline=None)
 @given(_TEXTS)
-def test_any_text_of_a_planner_is_rejected(text: str) -> None:
+def test_random_text_is_rejected(text: str) -> None:
     actual = parse_round(None, text, RoundContext(encode_tools(WORKER_TOOLS)))
     assert actual["valid"] is False
     assert plain_json(actual) == actual

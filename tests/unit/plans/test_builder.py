@@ -10,6 +10,7 @@ import pytest
 from dagwright.core.errors import PlanInvalid
 from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
+from dagwright.tools import tool
 from dagwright.tools.errors import ToolLoadError
 from tests.support.shop_tools import articles, fetch, order, stock
 
@@ -359,7 +360,6 @@ def test_misuse_of_a_handle_is_a_type_error(operation: Callable[[Any], object], 
 
 def test_two_tools_with_the_same_name_are_rejected() -> None:
     plan = Plan(tools=[stock])
-    from dagwright.tools import tool  # noqa: PLC0415 - shadows the decorator of the other tools
 
     @tool(name="stock")
     def other_stock(item: str) -> str:

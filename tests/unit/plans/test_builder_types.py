@@ -313,7 +313,7 @@ def test_value_of_the_declared_type_is_accepted(operation: Operation) -> None:
 
 
 def test_error_of_an_unsupported_result_type_names_the_tool() -> None:
-    from typing import TypedDict as Unsupported  # noqa: PLC0415 - shadows the supported class
+    from typing import TypedDict as Unsupported  # noqa: PLC0415 - unsupported, and used only here
 
     class Result(Unsupported):
         left: int

@@ -161,7 +161,7 @@ def test_drawing_of_a_run_has_node_states_item_counts_and_a_table() -> None:
 
 
 @pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
-def test_each_group_has_one_label_for_any_edges(edges: list[list[str]]) -> None:
+def test_each_group_has_one_label(edges: list[list[str]]) -> None:
     groups = {"a": "first", "b": "first", "c": "second"}
     nodes = [
         {"node_id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"

@@ -26,6 +26,7 @@ nodes:
 output: "{{sum.result}} {{PLACEHOLDER_unit}}"
 """
 _PLAIN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
+_BROKEN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +139,6 @@ def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
     plan = f'{{"plan": 1, "metadata": {{"note": "{"x" * 1_000_000}"}}, "nodes": [{node}]}}'
     with pytest.raises(TemplatesUnreadable, match=r"large\.json: too_large"):
         load_templates(_write_files(tmp_path / "large", large__json=plan), tools)
-
-
-_BROKEN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
 
 
 def test_folder_is_reloaded_when_a_file_changes(tmp_path: Path, tools: Tools) -> None:
