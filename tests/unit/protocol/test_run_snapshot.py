@@ -139,7 +139,7 @@ _VALUES = st.recursive(
 )
 
 
-def _packed_message(content: bytes) -> dict[str, str]:
+def _packed_value(content: bytes) -> dict[str, str]:
     return {"packed": base64.b64encode(content).decode()}
 
 
@@ -150,25 +150,25 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "message_start"),
+    ("packed_value", "error_start"),
     [
         (None, "it is not packed"),
         ({"packed": 1}, "it is not packed"),
         ({"packed": "é"}, "it cannot be unpacked: "),
-        (_packed_message(b"no zlib"), "it cannot be unpacked: "),
-        (_packed_message(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
-        (_packed_message(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
+        (_packed_value(b"no zlib"), "it cannot be unpacked: "),
+        (_packed_value(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
+        (_packed_value(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
         (
-            _packed_message(zlib.compress(b"[1]")[:-4]),
+            _packed_value(zlib.compress(b"[1]")[:-4]),
             "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes",
         ),
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "truncated"],
 )
-def test_invalid_packed_value_is_rejected_with_the_reason(message: Any, message_start: str) -> None:
+def test_invalid_packed_value_is_rejected_with_the_reason(packed_value: Any, error_start: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared
-        unpack(message)
-    assert str(error.value).startswith(message_start)
+        unpack(packed_value)
+    assert str(error.value).startswith(error_start)
 
 
 def test_decompression_bomb_is_never_unpacked_completely() -> None:

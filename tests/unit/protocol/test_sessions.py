@@ -321,7 +321,7 @@ _MESSAGES = st.recursive(
 
 @settings(deadline=None)
 @given(_MESSAGES)
-def test_any_message_is_accepted_or_rejected_with_message_invalid(message: Any) -> None:
+def test_any_turn_message_is_decoded_or_rejected(message: Any) -> None:
     for decode in (turn_start_from_json, turn_end_from_json):
         for candidate in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):

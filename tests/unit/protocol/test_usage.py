@@ -214,7 +214,7 @@ def test_unstored_result_or_repeated_call_counts_as_an_effect(
     assert run_may_have_effects(scheduler.state) is has_effects
 
 
-def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> None:
+def test_run_may_have_effects_if_a_repeated_call_did_not_start() -> None:
     scheduler = _scheduler_with_running_call()
     apply_store_wait(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
@@ -232,8 +232,6 @@ def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> No
         ("make", -1),
     ],
 )
-def test_call_is_not_repeated_if_it_writes_or_its_failure_is_not_of_the_store(
-    tool: str, size_bytes: int | None
-) -> None:
+def test_write_call_or_call_without_a_store_failure_is_not_repeated(tool: str, size_bytes: int | None) -> None:
     scheduler = _scheduler_with_running_call(tool)
     assert apply_store_wait(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None

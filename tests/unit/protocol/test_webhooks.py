@@ -35,16 +35,22 @@ def test_signature_matches_the_example_of_the_standard() -> None:
 
 
 def test_id_of_a_notification_depends_only_on_its_event() -> None:
-    opened_event, answered_event = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
-    other_request_event = Notification("opened", _request("check#2"), 1.5)
+    opened_notification, answered_notification = (
+        Notification("opened", _request(), 1.5),
+        Notification("answered", _request(), 2.0),
+    )
+    other_request_notification = Notification("opened", _request("check#2"), 1.5)
     escalated_request = _request()
     escalated_request.assignee = "eve"
-    assert _notification_ids(opened_event) == _notification_ids(Notification("opened", escalated_request, 1.5))
+    assert _notification_ids(opened_notification) == _notification_ids(Notification("opened", escalated_request, 1.5))
     assert (
         len(
             set(
                 _notification_ids(
-                    opened_event, answered_event, other_request_event, Notification("reminded", _request(), 2.0)
+                    opened_notification,
+                    answered_notification,
+                    other_request_notification,
+                    Notification("reminded", _request(), 2.0),
                 )
             )
         )

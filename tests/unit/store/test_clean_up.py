@@ -114,7 +114,7 @@ def test_workflows_with_payloads_are_all_workflows_except_sessions_limits_and_no
     assert workflows - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} - wire.NOTE_WORKFLOWS == wire.WORKFLOWS
 
 
-async def test_only_payloads_before_the_bound_are_removed(tmp_path: Path) -> None:
+async def test_only_payloads_before_the_cutoff_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     contents = [b"x" * number for number in range(100)]
     for number, content in enumerate(contents):

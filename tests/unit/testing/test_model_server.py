@@ -319,7 +319,7 @@ def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> Non
     assert ScriptedToolCall("look", '{"at": ').arguments_text == '{"at": '
 
 
-async def test_times_of_streamed_chunks_are_recorded() -> None:
+async def test_send_times_of_streamed_chunks_are_recorded() -> None:
     release_event = asyncio.Event()
     held_stream = slow(text("abcdefghij"), chunk_characters=4, held_after_chunks=2, release_event=release_event)
     async with ModelServer("whole", held_stream) as server:
