@@ -11,7 +11,7 @@ CHECK_BUDGET = MAX_WORK // 2
 """Work in one activation to check nodes that people send. The nodes are checked before and after they are
 in the history; each of the two checks has this budget."""
 
-TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
+TOO_MUCH_AT_ONCE = "too many changes at once; try again in a moment"
 """Message for a command that is rejected because of other commands at the same time."""
 _WORK_OF_REJECTION = MAX_WORK // 20
 

@@ -25,7 +25,7 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
     uses = [*islice(_uses(plan, find_id, lookup_nodes), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
-    suffix = " And for more." if len(uses) > _MAX_USES_SHOWN else ""
+    suffix = " Other nodes need it too." if len(uses) > _MAX_USES_SHOWN else ""
     return f"It is for {'; '.join(uses[:_MAX_USES_SHOWN])}.{suffix}"
 
 

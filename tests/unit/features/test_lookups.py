@@ -257,7 +257,8 @@ def test_question_of_a_lookup_lists_the_parameters_that_need_the_party() -> None
         "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
     )
     assert prompts["lookup:person:Bob"] == (
-        "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). And for more."
+        "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). "
+        "Other nodes need it too."
     )
 
 

@@ -210,7 +210,7 @@ def test_answers_with_nodes_in_one_activation_leave_compute_budget_for_the_run()
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
     rejections = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
     stored_count = len(scheduler.features.feedback.requests.early_answers)
-    budget_rejection = "too much was changed at this moment; try again in a moment"
+    budget_rejection = "too many changes at once; try again in a moment"
     assert (stored_count, rejections) == (63, [None] * stored_count + [budget_rejection] * (len(names) - stored_count))
     assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
     assert scheduler.features.feedback.answer(_answer(names[stored_count], nodes=[node("later")]), 0.6) is None
