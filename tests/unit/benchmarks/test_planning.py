@@ -95,7 +95,7 @@ async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_
 
 
 async def test_command_prints_the_table_and_saves_the_responses(tmp_path: Path) -> None:
-    saved_file = tmp_path / "found.json"
+    saved_file = tmp_path / "saved.json"
     async with ModelServer(*expected_plan_steps()) as server:
         options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved_file)]
         environment = {**os.environ, "OPENAI_API_KEY": "key"}

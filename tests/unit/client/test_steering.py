@@ -145,8 +145,8 @@ async def test_fork_is_checked_outside_the_event_loop(
     for module, name in ((fork_runs, "check_plan"), (forks, "_reuse_and_prediction"), (forks, "plan_to_json")):
         actual = watch_calls(module, name)
     runs = cast("Any", SimpleNamespace(reader=reader))
-    forks_of_test, tools = Forks(reader, cast("Any", None)), toolset.declarations()
-    draft = await draft_fork("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
+    forks_client, tools = Forks(reader, cast("Any", None)), toolset.declarations()
+    draft = await draft_fork("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_client, tools=tools)
     assert (draft.origin, actual) == (
         "run-1",
         {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True},

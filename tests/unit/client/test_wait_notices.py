@@ -38,7 +38,7 @@ MISSING_TOOL_NOTE = {
 }
 
 
-def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_wait_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     other_note = {**NO_WORKER_NOTE, "code": "other", "message": "else"}
     view, notices = replace(view_of(node("a")), notes=[NO_WORKER_NOTE, other_note]), WaitNotices()
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):

@@ -194,15 +194,15 @@ def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(
     )
 
 
-ASK = {"id": "ask", "human": {"prompt": "Publish?"}}
-WHERE = {"id": "where", "human": {"type": "SELECTION", "prompt": "Where?", "options": ["web", "mail"]}}
-SUB = {
+APPROVAL_NODE = {"id": "ask", "human": {"prompt": "Publish?"}}
+SELECTION_NODE = {"id": "where", "human": {"type": "SELECTION", "prompt": "Where?", "options": ["web", "mail"]}}
+SUB_PLAN = {
     "id": "sub",
     "plan": {"inputs": {"n": {"type": "integer"}}, "nodes": [A], "output": {"gross": "{{a.result}}", "texts": ["x"]}},
     "arguments": {"n": 1},
 }
-SINKS = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
-TEXT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
+SUB_PLAN_WITHOUT_OUTPUT = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
+INLINE_AGENT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
 LIST_NODE = {"id": "listed", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
 PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
 CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}}
@@ -211,24 +211,54 @@ CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.resul
 @pytest.mark.parametrize(
     ("producer", "consumer", "location", "expected_message"),
     [
-        (ASK, {**HELLO, "when": "ask.result.aproved"}, "when", "ask.result has no part 'aproved': it has approved, "),
-        (ASK, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
-        (ASK, {**HELLO, "when": "size(ask.error.mesage) > 1"}, "when", "ask.error has no part 'mesage': it has code, "),
-        (WHERE, call("count", things="{{where.result.x}}"), "arguments/things", "where.result has no part 'x'"),
-        (WHERE, call("count", things="{{where.result}}"), "arguments/things", "{{where.result}} is object, and"),
-        (SUB, call("hello", name="{{sub.result.gros}}"), "arguments/name", "sub.result has no part 'gros'"),
-        (SUB, call("hello", name="{{sub.result.gross}}"), "arguments/name", "{{sub.result.gross}} is integer or"),
-        (SUB, call("hello", name="{{sub.result.texts[1]}}"), "arguments/name", "sub.result.texts has no part 1"),
-        (SINKS, call("hello", name="{{sinks.result.a}}"), "arguments/name", "sinks.result has no part 'a': it has"),
         (
-            TEXT,
+            APPROVAL_NODE,
+            {**HELLO, "when": "ask.result.aproved"},
+            "when",
+            "ask.result has no part 'aproved': it has approved, ",
+        ),
+        (APPROVAL_NODE, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
+        (
+            APPROVAL_NODE,
+            {**HELLO, "when": "size(ask.error.mesage) > 1"},
+            "when",
+            "ask.error has no part 'mesage': it has code, ",
+        ),
+        (
+            SELECTION_NODE,
+            call("count", things="{{where.result.x}}"),
+            "arguments/things",
+            "where.result has no part 'x'",
+        ),
+        (
+            SELECTION_NODE,
+            call("count", things="{{where.result}}"),
+            "arguments/things",
+            "{{where.result}} is object, and",
+        ),
+        (SUB_PLAN, call("hello", name="{{sub.result.gros}}"), "arguments/name", "sub.result has no part 'gros'"),
+        (SUB_PLAN, call("hello", name="{{sub.result.gross}}"), "arguments/name", "{{sub.result.gross}} is integer or"),
+        (SUB_PLAN, call("hello", name="{{sub.result.texts[1]}}"), "arguments/name", "sub.result.texts has no part 1"),
+        (
+            SUB_PLAN_WITHOUT_OUTPUT,
+            call("hello", name="{{sinks.result.a}}"),
+            "arguments/name",
+            "sinks.result has no part 'a': it has",
+        ),
+        (
+            INLINE_AGENT,
             call("count", things="{{text.result}}"),
             "arguments/things",
             "{{text.result}} is string, and 'things'",
         ),
         (LIST_NODE, {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
         (PERSON, {**HELLO, "when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
-        (WHERE, {**SUB, "arguments": {"n": "{{where.result}}"}}, "arguments/n", "the sub-plan's input 'n' takes"),
+        (
+            SELECTION_NODE,
+            {**SUB_PLAN, "arguments": {"n": "{{where.result}}"}},
+            "arguments/n",
+            "the sub-plan's input 'n' takes",
+        ),
         (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
     ],
 )

@@ -98,7 +98,7 @@ def test_on_error_sets_the_effect_of_a_failure(
     ],
 )
 def test_join_depends_on_the_ends_of_the_dependencies(join: Any, statuses_by_ends: dict[str, str]) -> None:
-    """C is a completed dependency, F a failed one, S a skipped one. A dependency without a letter has not ended."""
+    """C, F and S are completed, failed and skipped dependencies. A dependency without a letter has not ended."""
     assert {ends: _status_after_join(join, ends) for ends in statuses_by_ends} == statuses_by_ends
 
 

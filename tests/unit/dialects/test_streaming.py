@@ -48,7 +48,7 @@ SURROUNDING_TEXTS = (
 
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
-def test_streamed_steps_equal_the_steps_of_the_complete_text_however_it_is_split(data: st.DataObject) -> None:
+def test_streamed_steps_equal_the_steps_of_the_complete_text_for_any_split(data: st.DataObject) -> None:
     nodes = data.draw(entries)
     root: Any = {"plan": 1, "title": data.draw(st.text(max_size=3)), "nodes": nodes, "output": data.draw(json_values)}
     if data.draw(st.booleans()) and nodes:
@@ -81,7 +81,7 @@ TEXT_WITH_MISTAKES = """Here:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXT_WITH_MISTAKES)), max_size=20))
-def test_mistakes_of_models_are_repaired_however_the_text_is_split(positions: list[int]) -> None:
+def test_mistakes_of_models_are_repaired_for_any_split_of_the_text(positions: list[int]) -> None:
     parser = JsonStepParser()
     values = [step.value for step in steps_of(parser, split_at(TEXT_WITH_MISTAKES, positions))]
     assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]

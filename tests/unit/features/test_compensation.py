@@ -214,7 +214,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     assert _not_compensated_messages(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
 
 
-def test_failed_undo_is_reported_and_other_undos_run_also_with_fail_fast() -> None:
+def test_failed_undo_is_reported_and_other_undos_run_even_with_fail_fast() -> None:
     scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
     ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]

@@ -30,7 +30,7 @@ HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline"
 
 @dataclass(frozen=True)
 class FakeCall:
-    """A call, by default one that waits for its third attempt."""
+    """A call. By default, it waits for its third attempt."""
 
     attempt: int = 3
     state: str = "backing_off"
