@@ -108,12 +108,12 @@ class WorkerTools:
         return stay
 
     def _ask(self) -> Any:
-        @worker_tool(outputs=["leave"], goal_type="support", effects="write")
-        async def ask_leave(words: str) -> dict[str, Any]:
+        @worker_tool(outputs=["permission"], goal_type="support", effects="write")
+        async def ask_permission(words: str) -> dict[str, Any]:
             """Ask a person, although no person is available."""
             raise AskPerson({"type": "APPROVAL", "prompt": words})
 
-        return ask_leave
+        return ask_permission
 
     def _table(self) -> Any:
         @worker_tool(outputs=["rows", "row_count"], goal_type="support")

@@ -32,7 +32,7 @@ class SessionBench:
     def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
         self.client = client
         self.runs = runs
-        self.bench = bench
+        self.tool_bench = bench
         connection = Connection(client, Server("nowhere", "default"), frozenset())
         self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
         self.sessions = Sessions(connection, self.client_runs, task_queue=runs.task_queue)

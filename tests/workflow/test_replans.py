@@ -21,20 +21,20 @@ pytestmark = pytest.mark.server
 REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
 
 
-async def read_titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
+async def read_titles(runs: Runs, handle: Handle, base_id: str) -> list[str | None]:
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
-    return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
+    return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == base_id]
 
 
 async def _complete_streamed_replan(
-    serve_script: ServeScript, script: tuple[Any, ...], bench: Bench, gate: asyncio.Event
+    serve_script: ServeScript, script: tuple[Any, ...], bench: Bench, model_gate: asyncio.Event
 ) -> Document:
-    """Complete a run whose model pauses in the new plan until a node has entered the gate `early`."""
+    """Complete a run whose model pauses in the new plan until a node waits at the gate `early`."""
     async with serve_script(*script, bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
-        gate.set()
+        model_gate.set()
         bench.open("early")
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
@@ -42,22 +42,22 @@ async def _complete_streamed_replan(
 
 
 async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    bench, model_gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     first_node = call("c", "hold", name="{{b.result.name}}")
     new_plan = plan_text(first_node, call("a", "echo", value="{{c.result}}"))
-    script = (plan, held_answer(new_plan, gate, pause_after=json.dumps(first_node)), "Done.")
-    document = await _complete_streamed_replan(serve_script, script, bench, gate)
+    script = (plan, held_answer(new_plan, model_gate, pause_after=json.dumps(first_node)), "Done.")
+    document = await _complete_streamed_replan(serve_script, script, bench, model_gate)
     assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
 async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    bench, model_gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", value="{{a.result}}"), call("c", "echo", name="early"))
     new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
-    script = (plan, held_answer(new_plan, gate, pause_after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
-    document = await _complete_streamed_replan(serve_script, script, bench, gate)
+    script = (plan, held_answer(new_plan, model_gate, pause_after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
+    document = await _complete_streamed_replan(serve_script, script, bench, model_gate)
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
     assert {node_id: document["nodes"][node_id]["status"] for node_id in "abcd"} == expected
 

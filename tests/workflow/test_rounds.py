@@ -109,7 +109,7 @@ async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Pa
 async def test_request_to_a_person_fails_its_sub_goal(
     client: Client, tmp_path: Path, policy: Policy | None, message: str
 ) -> None:
-    script = (INTENTION, continue_response(sub_goal(1, "ask_leave", words="May I?")), *CLARIFICATION_SCRIPT)
+    script = (INTENTION, continue_response(sub_goal(1, "ask_permission", words="May I?")), *CLARIFICATION_SCRIPT)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs), policy=policy))
     assert document["status"] == "completed"

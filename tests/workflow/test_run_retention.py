@@ -105,8 +105,8 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
         first_execution,
         second_execution,
         *foreign_executions,
-        first_resumed,
-        second_resumed,
+        first_resumed_execution,
+        second_resumed_execution,
         parent,
         child,
     ) = await _wait_for_runs(separate_client, 9)
@@ -134,18 +134,18 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
 
     retention, now = await read_retention(separate_client), datetime.now(UTC)
     owners = [retention.namespace_id]
-    partial_retention = replace(retention, runs=[first_resumed, second_resumed, parent, child])
+    partial_retention = replace(retention, runs=[first_resumed_execution, second_resumed_execution, parent, child])
     assert removal_cutoff(partial_retention, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
     # After its retention, the first execution is no longer listed, while the second execution is.
     for run, message in (
-        (second_resumed, "the run 'resumed' continues a run that is no longer listed"),
+        (second_resumed_execution, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):
             removal_cutoff(replace(retention, runs=[run]), owners=owners, now=now)
 
 
-async def test_removal_bound_of_a_namespace_is_the_oldest_start_of_its_runs(
+async def test_removal_cutoff_of_a_namespace_is_before_the_oldest_start_of_its_runs(
     separate_client: Client, tmp_path: Path
 ) -> None:
     store = FolderStore(tmp_path / "payloads")

@@ -142,7 +142,7 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(bench: S
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.workflow_id}'") as error:
         await bench.sessions.start_turn(unique_name, bench.turn(call("c", "echo", value=1)))
     assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.workflow_id)
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     run_ids = [(await task).workflow_id for task in later_starts]
     for run_id in run_ids:
         document = await document_of(bench.client.get_workflow_handle(run_id))
@@ -218,7 +218,7 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
 ) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     handle = bench.client.get_workflow_handle(started_turn.workflow_id)
-    await eventually(lambda: unique_name in bench.bench.entered)
+    await eventually(lambda: unique_name in bench.tool_bench.entered)
     match channel:
         case "signal":
             await handle.signal(wire.CANCEL, {"reason": "enough"})
@@ -231,7 +231,7 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
     expected = ("failed", ()) if channel == "terminate" else ("cancelled", ("cbu",))
     assert (session.turns[0].status, session.turns[0].names) == expected
     assert [*session.names] == [*expected[1]]
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     if channel == "terminate":
         assert session.turns[0].outcome is not None
         assert "terminated" in session.turns[0].outcome.lower()
@@ -249,11 +249,11 @@ async def _wait_until_idle(bench: SessionBench, session_name: str) -> None:
 
 async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: SessionBench, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
-    await eventually(lambda: unique_name in bench.bench.entered)
+    await eventually(lambda: unique_name in bench.tool_bench.entered)
     await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
     (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     await bench.client.get_workflow_handle(started_turn.workflow_id).result()
     view = await bench.sessions.find(unique_name)
     (turn,) = view.session.turns
@@ -388,7 +388,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(bench: 
     with pytest.raises(TurnRejected) as error:
         await bench.sessions.start_turn(unique_name, bench.turn(call("a", "echo", value=1)))
     assert error.value.code == "session_busy"
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     result = await ended_session.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started_turn.workflow_id)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ended"
@@ -444,7 +444,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
     await _wait_until_idle(bench, unique_name)
     (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     await bench.sessions.end(unique_name)
 
 
@@ -461,16 +461,16 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
         return (await _count_events_by_kind(bench, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
     await eventually(has_timer)
-    bench.bench.open(unique_name)
+    bench.tool_bench.open(unique_name)
     assert [*(await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
     next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
-    await eventually(lambda: f"{unique_name} 2" in bench.bench.entered)
+    await eventually(lambda: f"{unique_name} 2" in bench.tool_bench.entered)
     counts = await _count_events_by_kind(bench, unique_name)
     assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (
         1,
         1,
     )
-    bench.bench.open(f"{unique_name} 2")
+    bench.tool_bench.open(f"{unique_name} 2")
     await bench.wait_for_turn_end(unique_name, next_turn.workflow_id)
     await bench.sessions.end(unique_name)
 
@@ -481,7 +481,7 @@ async def _start_turn_and_continue_as_new(
     """Start a turn that sets `@cbu` and waits at a gate, and make the session continue as new during the turn."""
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     first_execution_id = (await bench.sessions.find(unique_name)).run_id
-    await eventually(lambda: unique_name in bench.bench.entered)
+    await eventually(lambda: unique_name in bench.tool_bench.entered)
     # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
     handle = bench.client.get_workflow_handle(session_id(unique_name))

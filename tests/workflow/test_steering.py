@@ -89,7 +89,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
 
 
 async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique_name: str) -> None:
-    # The node completes before the cancellation, which arrives with its next heartbeat.
+    # The cancellation would arrive with the next heartbeat of the node. The node completes before this heartbeat.
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique_name in bench.entered)
@@ -232,7 +232,7 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
     await cached_runs.check_runs()
 
 
-def _plan_held_in_task_and_thread(gate_name: str) -> dict[str, Any]:
+def _plan_with_held_task_and_thread(gate_name: str) -> dict[str, Any]:
     """Return a plan of a pure node, two nodes that run until they are cancelled, and a dependent node."""
     return plan_of(
         pure_node("done", 1),
@@ -243,7 +243,7 @@ def _plan_held_in_task_and_thread(gate_name: str) -> dict[str, Any]:
 
 
 def _check_cancelled(document: Document, reason: str) -> None:
-    """Check the document, except its notes, of a cancelled run of `_plan_held_in_task_and_thread`."""
+    """Check the document, except its notes, of a cancelled run of `_plan_with_held_task_and_thread`."""
     assert {field: value for field, value in document.items() if field != "notes"} == {
         "status": "cancelled",
         "output": {},
@@ -257,7 +257,7 @@ def _check_cancelled(document: Document, reason: str) -> None:
 
 
 async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan_held_in_task_and_thread(unique_name))
+    handle = await runs.start(_plan_with_held_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
     document = bare_document(await document_of(handle))
@@ -276,7 +276,7 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
 
 
 async def test_run_cancelled_through_temporal_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan_held_in_task_and_thread(unique_name))
+    handle = await runs.start(_plan_with_held_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.cancel()
     document = bare_document(await document_of(handle))

@@ -74,17 +74,17 @@ async def read_store_notes(runs: Runs, handle: Handle) -> list[tuple[str | None,
 
 @asynccontextmanager
 async def start_run_in_outage(
-    runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate: str
+    runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate_name: str
 ) -> AsyncIterator[Handle]:
     """Start a run, make the store unavailable while a node waits at the gate, open the gate, and wait for a note."""
     handle = await runs.start(plan)
-    await eventually(lambda: gate in bench.entered)
+    await eventually(lambda: gate_name in bench.entered)
 
     async def has_note() -> bool:
         return bool(await read_store_notes(runs, handle))
 
     with outage(folder):
-        bench.open(gate)
+        bench.open(gate_name)
         await eventually(has_note, timeout_s=30)
         yield handle
 
@@ -93,7 +93,7 @@ async def test_region_continues_when_the_store_responds(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     plan = plan_with_held_region(unique_name)
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
         ((node_id, message),) = await read_store_notes(outage_runs, handle)
         assert node_id is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
@@ -108,7 +108,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     plan = plan_with_held_region(unique_name)
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -126,7 +126,7 @@ async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
     digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
     nodes = [_TABLE_NODE, hold_node("hold", unique_name, "table"), parts_node, digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
         ((node_id, message),) = await read_store_notes(outage_runs, handle)
         assert node_id == "digest"
         assert message.startswith(f"digest waits for the payload store: the payload store {tmp_path}")
@@ -141,7 +141,7 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     plan = {"nodes": [_TABLE_NODE, hold_node("hold", unique_name, "table"), _DIGEST_NODE]}
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["digest"]["status"]) == ("cancelled", "cancelled")

@@ -212,7 +212,7 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
         for gate, (message, reason) in zip(gates, _REJECTED_MESSAGES, strict=True):
             call_count = len(server.calls)
             handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "change", "echo"))
-            await eventually(lambda call_count=call_count: len(server.calls) == call_count + 1)  # type: ignore[misc] # bound at once
+            await eventually(lambda call_count=call_count: len(server.calls) == call_count + 1)  # type: ignore[misc] # called in this iteration
             await handle.signal(wire.SIGNAL_PLANNED, message)
             gate.set()
             document = await checked_document(runs, handle)
