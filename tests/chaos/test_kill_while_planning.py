@@ -1,4 +1,4 @@
-"""A worker is killed while a model writes a plan: the next attempt keeps the finished nodes and asks for the rest."""
+"""A worker is killed while a model writes a plan: the next attempt keeps the complete nodes and asks for the rest."""
 
 import asyncio
 import json

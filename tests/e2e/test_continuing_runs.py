@@ -104,13 +104,13 @@ async def test_detached_run_completes_and_down_ends_all_processes(
     )
     assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "detached", True)
 
-    # Only the first command and its worker have to be new interpreters, so the next commands are forked.
+    # Only the first command and its worker have to run in new interpreters, so the next commands are forked.
     forked_commands = CommandLine(tmp_path, commands_that_start_a_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
     watch_result = await forked_commands("watch", "detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
-    # `down` only ends the process of the search server, so any process can play the search server.
+    # `down` sends the search server no requests, only a signal, so a `sleep` process can replace it.
     search = Daemon(commands_that_start_a_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down_result = await forked_commands("down", "--json")

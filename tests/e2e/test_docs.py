@@ -68,7 +68,7 @@ def blocks_of_language(*languages: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 async def docs_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """A server for this module only, so that it has no payload store that workers of other tests published."""
+    """A server for this module only, because workers of other tests publish a payload store on the shared server."""
     async with live_server(tmp_path_factory.mktemp("other")) as server:
         yield server
 

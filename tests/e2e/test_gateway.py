@@ -28,7 +28,7 @@ DOUBLE_PLAN = plan_of(
 APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result}}")
 
 
-async def test_models_of_the_service_plans_and_profiles_are_listed(serve: Serve) -> None:
+async def test_models_plans_and_profiles_are_listed(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE_PLAN}, models=["small", "large"]) as gateway:
         model_ids = [each.id async for each in await gateway.openai.models.list()]
         plan = (await gateway.openai.models.retrieve("plan/double")).model_dump()

@@ -39,7 +39,7 @@ def node_states(stream_events: list[Any]) -> list[tuple[str, str]]:
 def last_id(stream_events: list[Any]) -> str:
     """Return the last event ID, from which a client continues.
 
-    Of several simultaneous events, only the last has an ID.
+    If several events happen at once, only the last of them has an ID.
     """
     return str(next(each.id for each in reversed(stream_events) if each.id))
 

@@ -184,7 +184,7 @@ async def test_feedback_without_a_terminal_requires_an_answer(command_line: Comm
     assert await _inbox_of(command_line, "answer-required") == []
 
 
-async def test_explain_reports_a_default_answer_and_status_notes_a_pause(
+async def test_explain_reports_a_default_answer_and_status_reports_a_pause(
     command_line: CommandLine, write_plan: WritePlan
 ) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}

@@ -124,7 +124,9 @@ async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(marit
     assert summary in table
 
 
-async def test_page_query_allows_the_helpdesk_and_rejects_aggregations_and_names(maritime: Maritime) -> None:
+async def test_page_query_allows_the_helpdesk_index_and_rejects_aggregations_and_the_names_index(
+    maritime: Maritime,
+) -> None:
     pages = await pages_of(maritime, EsQuery(index=maritime.indices.helpdesk, body={}), page_size=15)
     assert len({hit["article_id"] for page in pages for hit in page["page_results"]["hits"]}) > 15
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})

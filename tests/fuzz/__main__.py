@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--minutes N] [--seed S] [--only N] [--case FILE]`: random runs for N minutes.
+"""`python -m tests.fuzz [--minutes N] [--seed S] [--only POSITION] [--case FILE]`: random runs for N minutes.
 
 Every failure is printed with its seed. Its case is written to `fuzz-<seed>-<position>.json`, which `--case` repeats.
 """

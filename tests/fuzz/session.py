@@ -70,8 +70,8 @@ class Tally:
 class Session:
     """Runs on two workers: one worker caches workflows, the other does not."""
 
-    cached_runs: Runs
-    uncached_runs: Runs
+    runs_with_cache: Runs
+    runs_without_cache: Runs
 
     async def run(self, case: Case) -> str:
         """Run one case; return the final status of its run, or `REJECTED`.
@@ -79,7 +79,7 @@ class Session:
         Raises:
             AssertionError: an invariant is violated.
         """
-        runs = self.cached_runs if case.uses_workflow_cache else self.uncached_runs
+        runs = self.runs_with_cache if case.uses_workflow_cache else self.runs_without_cache
         async with asyncio.timeout(_CASE_TIMEOUT_S):
             handle = await _start(runs, case)
             if handle is None:
@@ -134,13 +134,13 @@ def cases_of(batch_seed: int) -> list[Case]:
 async def open_session(client: Client, folder: Path) -> AsyncIterator[Session]:
     """Serve the tools of the fuzzer during the block, and yield a session."""
     async with AsyncExitStack() as stack:
-        cached_runs, uncached_runs = [
+        runs_with_cache, runs_without_cache = [
             await stack.enter_async_context(
                 serving_runs(client, registry(), settings=Settings(state_dir=folder / name), workflow_cache=is_cached)
             )
             for name, is_cached in (("cached", True), ("uncached", False))
         ]
-        yield Session(cached_runs, uncached_runs)
+        yield Session(runs_with_cache, runs_without_cache)
 
 
 async def run_for(

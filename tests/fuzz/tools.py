@@ -1,4 +1,4 @@
-"""Tools of every kind of effects that return odd values and raise odd errors, for the plans of the fuzzer."""
+"""Tools for the plans of the fuzzer, with every kind of effects. They return odd values and raise odd errors."""
 
 import asyncio
 import dataclasses
