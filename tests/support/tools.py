@@ -73,13 +73,13 @@ class Bench:
         effects: name -> the idempotency key of each execution of the effect, in order.
         entered: name of each call of a held tool, in order.
         thread_gates: name -> the event that releases a `pure_hold` of that name.
-        cleaned: names whose `hold` was cancelled and has cleaned up.
+        clean_ups: name of each held call that has cleaned up after a cancellation, in order.
     """
 
     def __init__(self) -> None:
         self.effects: defaultdict[str, list[str]] = defaultdict(list)
         self.entered: list[str] = []
-        self.cleaned: list[str] = []
+        self.clean_ups: list[str] = []
         self.thread_gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
         self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.running: defaultdict[str, int] = defaultdict(int)
@@ -211,7 +211,7 @@ def _failing_tools() -> list[Function]:
 
 
 def _pure_tools(bench: Bench) -> list[Function]:
-    """Return pure tools for regions, some of which break the rules for pure tools."""
+    """Return pure tools for regions. Some of the tools break the rules for pure tools."""
 
     @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_failure(kind: str) -> None:
@@ -275,7 +275,7 @@ def _batch_tools(bench: Bench) -> list[Function]:
         try:
             await bench.wait(name)
         except asyncio.CancelledError:
-            bench.cleaned.append(name)
+            bench.clean_ups.append(name)
             raise
         return name
 
@@ -290,7 +290,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
         try:
             await bench.wait(name)
         except asyncio.CancelledError:
-            bench.cleaned.append(name)
+            bench.clean_ups.append(name)
             raise
         finally:
             bench.leave(name)
@@ -302,7 +302,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
         bench.enter(name)
         while not context().cancelled:
             context().wait_for_cancellation(5)
-        bench.cleaned.append(name)
+        bench.clean_ups.append(name)
         bench.leave(name)
         return name
 

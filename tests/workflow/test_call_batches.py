@@ -176,13 +176,13 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
         return bool(node["status"] == "blocked")
 
     await eventually(is_blocked)
-    assert bench.cleaned.count(unique_name) == 1
+    assert bench.clean_ups.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
-    assert bench.cleaned.count(unique_name) == 2
+    assert bench.clean_ups.count(unique_name) == 2
 
 
 async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(

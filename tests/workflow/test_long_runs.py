@@ -333,7 +333,7 @@ async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
-    assert bench.cleaned.count(unique_name) == 1
+    assert bench.clean_ups.count(unique_name) == 1
 
 
 async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(

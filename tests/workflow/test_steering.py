@@ -263,7 +263,7 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
     document = bare_document(await document_of(handle))
     assert document["notes"] == [_note("cancel", "cancelled by ann: wrong plan")]
     _check_cancelled(document, "wrong plan")
-    assert bench.cleaned.count(unique_name) == 2
+    assert bench.clean_ups.count(unique_name) == 2
     history = await handle.fetch_history()
     assert end_of(history) == "canceled"
     [cancel_request] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
@@ -282,7 +282,7 @@ async def test_run_cancelled_through_temporal_records_its_document(runs: Runs, b
     document = bare_document(await document_of(handle))
     assert "notes" not in document
     _check_cancelled(document, "cancelled through Temporal")
-    assert bench.cleaned.count(unique_name) == 2
+    assert bench.clean_ups.count(unique_name) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
     recorded_document = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
     assert recorded_document is not None

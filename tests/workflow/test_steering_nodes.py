@@ -26,7 +26,7 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, 
     await eventually(lambda: gate_names <= set(bench.entered))
     await _send_command(handle, wire.CANCEL_NODE, node_id="sub")
     await _send_command(handle, wire.CANCEL_NODE, node_id="m[1]")
-    await eventually(lambda: {f"{unique_name} inner", f"{unique_name} y"} <= set(bench.cleaned))
+    await eventually(lambda: {f"{unique_name} inner", f"{unique_name} y"} <= set(bench.clean_ups))
     bench.open(f"{unique_name} x")
     nodes = bare_document(await ended_document(runs, handle))["nodes"]
     expected = {"sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled"}
@@ -43,7 +43,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
     await eventually(lambda: unique_name in bench.entered)
     result = await _send_command(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
-    await eventually(lambda: unique_name in bench.cleaned)
+    await eventually(lambda: unique_name in bench.clean_ups)
     assert bare_document(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
     child_view = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     inner_node = child_view.document()["nodes"]["inner"]

@@ -83,7 +83,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
         "nodes": {"outer": cancelled_node("the sub-plan was cancelled")},
         "notes": [{"code": "cancel", "node_id": None, "message": "cancelled: enough"}],
     }
-    assert bench.cleaned.count(unique_name) == 1
+    assert bench.clean_ups.count(unique_name) == 1
     child_nodes = [
         (bare_document(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
         for history in (await histories_of(runs.client, handle))[1:]

@@ -107,7 +107,7 @@ class BatchBench:
 
         return [short, hold]
 
-    def message(self, *nodes: dict[str, Any], parallel: int = 9) -> dict[str, Any]:
+    def message(self, *nodes: dict[str, Any], max_parallel: int = 9) -> dict[str, Any]:
         """Return the batch input that a run of these nodes sends."""
         plan = prepare_plan(check_plan({"nodes": list(nodes)}, self._registry.declarations()), {})
         scheduler = create_scheduler(plan, {})
@@ -125,15 +125,15 @@ class BatchBench:
         ]
         keys = {name: f"key of {name}" for name in follower_ids}
         encoded_input = encode_call_batch(
-            calls, headers, plan=follower_plan, keys=keys, max_parallel=parallel, model=None
+            calls, headers, plan=follower_plan, keys=keys, max_parallel=max_parallel, model=None
         )
         message: dict[str, Any] = pydantic_core.from_json(encoded_input)
         return message
 
-    async def run(self, *nodes: dict[str, Any], attempt: int = 1, parallel: int = 9) -> CallBatchResult:
+    async def run(self, *nodes: dict[str, Any], attempt: int = 1, max_parallel: int = 9) -> CallBatchResult:
         bench = ActivityBench(self._batch)
         bench.temporal.info = replace(bench.temporal.info, attempt=attempt)
-        payload = await bench.payload(self.message(*nodes, parallel=parallel))
+        payload = await bench.payload(self.message(*nodes, max_parallel=max_parallel))
         return call_batch_result_from_json(json.loads(payload.data))
 
     def separate_activity(self, tool: str, node: str) -> ActivityBench:
@@ -177,7 +177,7 @@ async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_bench:
     batch_bench.calls.clear()
     batch_bench.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
     assert results(await batch_bench.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
-    # The dead worker may have started `b`, so this is its second attempt. `c` has its first attempt.
+    # The dead worker may have started `b`, so `b` has its second attempt, and `c` its first attempt.
     assert batch_bench.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 
@@ -221,13 +221,13 @@ async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
     )
 
 
-@pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
+@pytest.mark.parametrize(("max_parallel", "slot_count"), [(2, 100), (9, 2)], ids=["run", "worker"])
 async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
-    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
+    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch, max_parallel: int, slot_count: int
 ) -> None:
-    batch_bench.slots.limit = slots
+    batch_bench.slots.limit = slot_count
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await batch_bench.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
+    result = await batch_bench.run(*(call(f"n{n}", tool="hold") for n in range(5)), max_parallel=max_parallel)
     assert (batch_bench.max_running, [*result.detached_failures], batch_bench.slots.in_use) == (2, ["n0", "n1"], 2)
     batch_bench.release_event.set()
     await eventually(lambda: batch_bench.slots.in_use == 0)

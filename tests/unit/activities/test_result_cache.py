@@ -478,12 +478,12 @@ async def test_pure_call_with_little_cpu_time_is_made_each_time() -> None:
 
 def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
     admission = CacheAdmission()
-    lookups = 0
+    lookup_count = 0
     for _ in range(1_000):
         if admission.should_look_up("quick"):
-            lookups += 1
+            lookup_count += 1
             admission.record_lookup("quick", cached_call_s=None)
-    assert lookups == 2
+    assert lookup_count == 2
 
 
 def test_results_of_a_slow_tool_are_always_looked_up() -> None:
@@ -502,11 +502,11 @@ def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
     for _ in range(2):
         admission.record_lookup("quick", cached_call_s=None)
     admission.record_slow_call("quick", 0.02)
-    lookups = 0
+    lookup_count = 0
     while admission.should_look_up("quick"):
-        lookups += 1
+        lookup_count += 1
         admission.record_lookup("quick", cached_call_s=None)
-    assert lookups == 2
+    assert lookup_count == 2
 
 
 def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:
