@@ -65,7 +65,7 @@ class ShipmentWorkflow:
     async def run(self, order: dict[str, Any]) -> dict[str, Any]:
         """Ship the items of an order."""
         if order.get("fails"):
-            raise ApplicationError("no truck", type="NoTruck", non_retryable=bool(order.get("for_good")))
+            raise ApplicationError("no truck", type="NoTruck", non_retryable=bool(order.get("is_permanent")))
         if order.get("waits"):
             await workflow.wait_condition(lambda: self._may_ship)
         return {"shipped": order["item"], "as": workflow.info().workflow_id}

@@ -20,7 +20,7 @@ def put_intent(item: str, **lookup: str) -> dict[str, object]:
     return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": shelf_lookup}}
 
 
-async def test_lookup_of_an_application_is_resolved_by_a_person_or_its_fields(client: Client, tmp_path: Path) -> None:
+async def test_lookup_is_resolved_by_a_person_or_by_additional_fields(client: Client, tmp_path: Path) -> None:
     with toy_app():
         settings = Settings(state_dir=tmp_path)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:

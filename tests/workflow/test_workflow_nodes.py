@@ -63,7 +63,7 @@ async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> No
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (shipment_node(fails=True, for_good=True), failed_node("NoTruck: no truck")),
+        (shipment_node(fails=True, is_permanent=True), failed_node("NoTruck: no truck")),
         (shipment_node("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
         (
             {**shipment_node(waits=True), "timeout": "1s"},
