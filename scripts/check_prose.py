@@ -1,8 +1,8 @@
 """Report words and sentence patterns of a list, each with the words to use instead.
 
-It reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of the
-Makefile, and the text of Markdown files outside of code blocks. In tests, it reads comments and docstrings only, since
-other strings are data or quote the product.
+The check reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of
+the Makefile, and the text of Markdown files outside of code blocks. In tests, the check reads comments and docstrings
+only, since other strings are data or quote the product.
 
     python scripts/check_prose.py [--count] [PATH ...]
 """

@@ -35,7 +35,7 @@ _COLOURS = (
 
 _PICTURE = """\
 <svg role="img" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
-<title>An order is run, its process is killed with kill -9, and the same command runs the rest of it.</title>
+<title>An order is run, its process is killed with kill -9, and the same command runs the rest of the order.</title>
 <style>
 text {{ font: 14px ui-monospace, Menlo, Consolas, monospace; fill: #c9d1d9; white-space: pre; }}
 .command {{ fill: #ffffff; font-weight: bold; }}

@@ -1,4 +1,4 @@
-"""A FastAPI application that starts runs, streams their events and takes answers.
+"""A FastAPI application that starts runs, streams their events and accepts answers.
 
 uvicorn --app-dir examples/python fastapi_app:app --port 8080
 curl -X POST localhost:8080/refills -H 'Content-Type: application/json' -d '{"item": "lamp", "amount": 20}'

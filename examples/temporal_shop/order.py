@@ -16,7 +16,7 @@ async def main(item: str, count: int) -> None:
     handle = await client.start_workflow(
         OrderWorkflow.run, Order(item, count), id=f"order-{item}", task_queue=TASK_QUEUE
     )
-    print(f"waits for a person: dagwright feedback {handle.id}-plan approve --approve")
+    print(f"the order waits for a person: dagwright feedback {handle.id}-plan approve --approve")
     print(await handle.result())
 
 
