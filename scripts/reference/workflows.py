@@ -44,18 +44,18 @@ _PAYLOADS: Mapping[str, str] = {
 
 
 def start_fields_table() -> str:
-    """Return a row for each field of a start."""
+    """Return a table of the public fields of a run's input."""
     rows = [(code(name), field.json_type, field.meaning) for name, field in START_FIELDS.items()]
     return table(("Field", "Type", "Meaning"), rows)
 
 
 def start_options_table() -> str:
-    """Return a row for each option of a start."""
+    """Return a table of the options in a run's input."""
     return table(("Option", "Meaning"), [(code(name), option.meaning) for name, option in START_OPTIONS.items()])
 
 
 def run_messages_table() -> str:
-    """Return a row for each message to a run: name, kinds, payload and meaning.
+    """Return a table of the messages to a run: name, kinds, payload and meaning.
 
     Raises:
         KeyError: a message has no payload in `_PAYLOADS`.
@@ -65,7 +65,7 @@ def run_messages_table() -> str:
 
 
 def session_messages_table() -> str:
-    """Return a row for each message to a session; raises like `run_messages_table`."""
+    """Return a table of the messages to a session; raises like `run_messages_table`."""
     return _messages_table(SessionWorkflow)
 
 

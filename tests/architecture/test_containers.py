@@ -79,7 +79,7 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
 
 
 def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, Any]]) -> None:
-    # A gateway starts no run with unknown tools, and a worker executes no such run.
+    # A gateway does not start runs with unknown tools, and a worker does not execute such runs.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
     page = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from tests.support.server import LiveServer, live_server
 
 
 @pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server that only this test uses and may kill."""
+async def private_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
+    """A server that no other test uses; the test may kill it."""
     async with live_server(tmp_path / "server") as server:
         yield server
         # Its data is not read again, so an orderly shutdown would only cost time.
@@ -34,7 +34,7 @@ def points(folder: Path) -> FaultPoints:
 
 
 @pytest.fixture
-async def worker(own_server: LiveServer, folder: Path) -> AsyncIterator[WorkerProcess]:
+async def worker(private_server: LiveServer, folder: Path) -> AsyncIterator[WorkerProcess]:
     """A worker that the test may kill."""
-    async with worker_process(own_server.address, folder) as process:
+    async with worker_process(private_server.address, folder) as process:
         yield process

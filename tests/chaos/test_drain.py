@@ -23,14 +23,14 @@ _PLAN = {
 
 
 async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     program = ROOT / "tests" / "support" / "short_grace_worker.py"
     points.hold("w")
-    async with worker_process(own_server.address, folder, program=program) as first_worker:
-        handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")
+    async with worker_process(private_server.address, folder, program=program) as first_worker:
+        handle = await start_run(await private_server.start(), _PLAN, workflow_id="drained")
         await points.wait_for_point("w")
-        async with worker_process(own_server.address, folder) as second_worker:
+        async with worker_process(private_server.address, folder) as second_worker:
             await eventually(lambda: second_worker.log.count('"worker started"') == 2)
             stop_task = asyncio.create_task(first_worker.stop())
             # Wait until the grace period of the call has ended.

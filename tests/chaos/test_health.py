@@ -15,11 +15,11 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: LiveServer, folder: Path) -> None:
+async def test_worker_is_alive_but_not_ready_while_temporal_is_down(private_server: LiveServer, folder: Path) -> None:
     port = free_port()
     environment = {"DAGWRIGHT_HEALTH_ADDRESS": f"127.0.0.1:{port}"}
     async with (
-        worker_process(own_server.address, folder, environment=environment),
+        worker_process(private_server.address, folder, environment=environment),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
     ):
 
@@ -40,9 +40,9 @@ async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: 
         probes = [await asyncio.create_subprocess_exec(*command) for _ in range(20)]
         assert {await probe.wait() for probe in probes} == {0}
 
-        await own_server.kill()
+        await private_server.kill()
         await eventually(is_unready)
         assert await get_status("/livez") == 200
 
-        await own_server.start()
+        await private_server.start()
         await eventually(is_ready)

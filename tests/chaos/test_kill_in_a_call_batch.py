@@ -1,4 +1,4 @@
-"""Kills of a worker in a call batch: only calls without a recorded result are repeated, with the same key."""
+"""Kills of a worker in a call batch: only calls without a recorded result run again, with the same idempotency key."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,9 +22,9 @@ def _call(name: str, predecessor: str | None = None) -> dict[str, Any]:
 
 
 async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path
+    private_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     await worker.stop()
     await worker.start_and_wait_until_ready()
     chain = [f"c{number}" for number in range(_CHAIN_LENGTH)]

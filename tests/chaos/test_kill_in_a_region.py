@@ -53,11 +53,11 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(own_server: LiveServer, folder: Path, points: FaultPoints) -> AsyncIterator[Scene]:
-    async with worker_process(own_server.address, folder, program=HELD_WORKER) as worker:
-        next_worker = WorkerProcess(own_server.address, folder)
+async def scene(private_server: LiveServer, folder: Path, points: FaultPoints) -> AsyncIterator[Scene]:
+    async with worker_process(private_server.address, folder, program=HELD_WORKER) as worker:
+        next_worker = WorkerProcess(private_server.address, folder)
         try:
-            yield Scene(await own_server.start(), worker, next_worker, points, folder)
+            yield Scene(await private_server.start(), worker, next_worker, points, folder)
         finally:
             await next_worker.stop()
 

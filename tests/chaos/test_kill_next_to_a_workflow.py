@@ -14,9 +14,9 @@ pytestmark = pytest.mark.server
 
 
 async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
-    own_server: LiveServer, worker: WorkerProcess
+    private_server: LiveServer, worker: WorkerProcess
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     nodes = [
         {"id": "ship", "tool": "ship", "arguments": {"item": "lamp", "waits": True}},
         {"id": "notify", "tool": "echo", "arguments": {"shipped": "{{ship.result.shipped}}"}},

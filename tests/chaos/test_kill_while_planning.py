@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
 async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     first_node = call("a", "compute", name="a", values=[])
     plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
@@ -36,10 +36,10 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     compiled = replace(compiled, nodes=(replace(compiled.nodes[0], heartbeat_s=2.0), *compiled.nodes[1:]))
     async with (
         ModelServer(held_response, rest_of_plan, "Done.") as server,
-        worker_process(own_server.address, folder, environment=model_environment(server)) as worker,
+        worker_process(private_server.address, folder, environment=model_environment(server)) as worker,
     ):
         handle = await start_workflow(
-            await own_server.start(),
+            await private_server.start(),
             RunInput(compiled=compiled),
             workflow_id="killed-while-planning",
             workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,

@@ -33,9 +33,9 @@ def _plan_of_steps(prefix: str) -> dict[str, Any]:
 
 
 async def test_cached_result_survives_the_kill_of_its_worker(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, points: FaultPoints
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     plan = {
         "nodes": [{"id": "x", "tool": "compute", "arguments": {"name": "cached", "values": []}, "cache": {"ttl": "1h"}}]
     }
@@ -52,9 +52,9 @@ async def test_cached_result_survives_the_kill_of_its_worker(
 
 
 async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+    private_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     map_node = effect_node("map-{{item}}") | {
         "id": "m",
         "for_each": list(range(501)),
@@ -138,12 +138,12 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
 
 
 async def test_run_completes_after_a_kill_of_the_server_during_a_step(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+    private_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("server-b")
-    handle = await start_run(await own_server.start(), _plan_of_steps("server"), workflow_id="server-killed")
+    handle = await start_run(await private_server.start(), _plan_of_steps("server"), workflow_id="server-killed")
     await points.wait_for_point("server-b")
-    await restart_server(own_server)
+    await restart_server(private_server)
     points.release("server-b")
     document = await result_within(handle, 240)
     steps = [f"server-{step}" for step in ("a", "b", "beside", "c")]
@@ -152,18 +152,18 @@ async def test_run_completes_after_a_kill_of_the_server_during_a_step(
 
 
 async def test_graph_has_correct_values_after_kills_of_worker_and_server(
-    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+    private_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     plan, values = random_graph(100, seed=7)
     kill_points = ("n10", "n35", "n60", "n85")
     for name in kill_points:
         points.hold(name)
-    handle = await start_run(await own_server.start(), plan, workflow_id="reactive")
+    handle = await start_run(await private_server.start(), plan, workflow_id="reactive")
     for number, name in enumerate(kill_points):
         await points.wait_for_point(name)
         await worker.kill()
         if number % 2:
-            await restart_server(own_server)
+            await restart_server(private_server)
         points.release(name)
         await worker.start()
     document = await result_within(handle, 240)

@@ -60,7 +60,7 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
 
 
 async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     release_events = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = [
@@ -83,10 +83,10 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     async with (
         ModelServer(*steps) as model,
         worker_process(
-            own_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
+            private_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
     ):
-        handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
+        handle = await _start(private_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
 
         async def kill_during_call(number: int) -> None:
             await eventually(lambda: len(model.calls) == number + 1)
@@ -132,22 +132,22 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
 
 
 async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_planning(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     release_event = asyncio.Event()
     script = ("Make them.", _FIRST_ROUND, step(_SECOND_ROUND, release_event=release_event), _DONE_RESPONSE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,
-        worker_process(own_server.address, folder, environment=model_environment(model)),
+        worker_process(private_server.address, folder, environment=model_environment(model)),
     ):
-        handle = await _start(own_server, folder, workflow_id="server-killed-in-rounds")
+        handle = await _start(private_server, folder, workflow_id="server-killed-in-rounds")
         await points.wait_for_point("b")
         await eventually(lambda: calls_of(folder)["a"] == 1)
-        await restart_server(own_server)
+        await restart_server(private_server)
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
-        await restart_server(own_server)
+        await restart_server(private_server)
         release_event.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")

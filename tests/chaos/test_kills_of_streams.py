@@ -45,14 +45,14 @@ def count_answer_calls(model: ModelServer) -> int:
     return sum((call.body.get("metadata") or {}).get("purpose") == "answer" for call in model.calls)
 
 
-async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer, folder: Path) -> None:
+async def test_each_client_receives_the_whole_answer_once(private_server: LiveServer, folder: Path) -> None:
     release_event = asyncio.Event()
     async with (
         ModelServer(*script(release_event)) as model,
         worker_process(
-            own_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
+            private_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
-        gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
+        gateway_process(private_server.address, folder, environment=model_environment(model)) as gateway,
         asyncio.timeout(TIMEOUT_S),
     ):
         keys = [f"stream-{number}" for number in range(RUN_COUNT)]
@@ -73,7 +73,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await worker.kill()
         await worker.start_and_wait_until_ready()
         await eventually(lambda: count_answer_calls(model) >= call_count_before_kill + RUN_COUNT, timeout_s=90)
-        await restart_server(own_server)
+        await restart_server(private_server)
         release_event.set()
         await streams
     assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT
@@ -91,13 +91,15 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
     assert {client.stream_count for client in answer_clients} == {2}
 
 
-async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(own_server: LiveServer, folder: Path) -> None:
+async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(
+    private_server: LiveServer, folder: Path
+) -> None:
     release_event = asyncio.Event()
     release_event.set()
     async with (
         ModelServer(*script(release_event)) as model,
-        worker_process(own_server.address, folder, environment=model_environment(model)) as worker,
-        gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
+        worker_process(private_server.address, folder, environment=model_environment(model)) as worker,
+        gateway_process(private_server.address, folder, environment=model_environment(model)) as gateway,
         httpx.AsyncClient(base_url=gateway.url, timeout=60) as http,
     ):
         run_request = {"plan": {"plan": 1, **PLAN}}
@@ -113,12 +115,12 @@ async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(own_se
             return await http.post(path, json=body, headers={"Idempotency-Key": name})
 
         await eventually(lambda: '"worker started"' in worker.log)
-        await own_server.kill()
+        await private_server.kill()
         rejected_responses = await asyncio.gather(*map(send_request, requests))
         read_responses = await asyncio.gather(
             *(http.get(path) for path in ("/readyz", "/v1/runs", "/v1/runs/run-1", "/v1/runs/run-1/events"))
         )
-        await own_server.start()
+        await private_server.start()
         found_statuses = [(await http.get(f"/v1/runs/{run_id_of_key(name)}")).status_code for name in requests]
         repeated_responses = await asyncio.gather(*map(send_request, requests))
     responses = [*rejected_responses, *read_responses]

@@ -40,16 +40,16 @@ async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: 
 
 
 async def test_answer_after_kills_of_worker_and_server_completes_the_run(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path
+    private_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
     plan = {"nodes": [_CHECK, {**_EFFECT, "depends_on": ["check"]}]}
-    handle = await start_run(await own_server.start(), plan, workflow_id="killed-while-asked")
-    await wait_for_requests(await own_server.start(), handle.id, "check")
+    handle = await start_run(await private_server.start(), plan, workflow_id="killed-while-asked")
+    await wait_for_requests(await private_server.start(), handle.id, "check")
     await worker.kill()
-    await restart_server(own_server)
-    await wait_for_requests(await own_server.start(), handle.id, "check")
-    await _send_approval(own_server, handle.id, "check")
-    await restart_server(own_server)
+    await restart_server(private_server)
+    await wait_for_requests(await private_server.start(), handle.id, "check")
+    await _send_approval(private_server, handle.id, "check")
+    await restart_server(private_server)
     await worker.start()
 
     document = await result_within(handle, 240)
@@ -59,15 +59,15 @@ async def test_answer_after_kills_of_worker_and_server_completes_the_run(
 
 
 async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "approval": "required"}]}
-    handle = await start_run(await own_server.start(), plan, workflow_id="killed-after-the-answer")
-    await wait_for_requests(await own_server.start(), handle.id, "effect")
-    await _send_approval(own_server, handle.id, "effect")
+    handle = await start_run(await private_server.start(), plan, workflow_id="killed-after-the-answer")
+    await wait_for_requests(await private_server.start(), handle.id, "effect")
+    await _send_approval(private_server, handle.id, "effect")
     async with killed_at("effect", points, worker):
-        await restart_server(own_server)
+        await restart_server(private_server)
 
     document = await result_within(handle, 240)
     assert document["nodes"]["effect"]["status"] == "completed"
@@ -76,16 +76,16 @@ async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
 
 
 async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "tool": "effect_then_ask"}]}
-    handle = await start_run(await own_server.start(), plan, workflow_id="killed-while-a-tool-asks")
-    await wait_for_requests(await own_server.start(), handle.id, "effect")
+    handle = await start_run(await private_server.start(), plan, workflow_id="killed-while-a-tool-asks")
+    await wait_for_requests(await private_server.start(), handle.id, "effect")
     await worker.kill()
-    await restart_server(own_server)
+    await restart_server(private_server)
     message = {"request_id": "effect", "answer": {"text": "Fred"}, "by": "ann"}
-    await (await own_server.start()).get_workflow_handle(handle.id).signal(wire.SIGNAL_FEEDBACK, message)
+    await (await private_server.start()).get_workflow_handle(handle.id).signal(wire.SIGNAL_FEEDBACK, message)
     await worker.start()
     async with killed_at("effect", points, worker):
         pass

@@ -123,17 +123,17 @@ async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork_i
 
 
 async def test_concurrent_commands_make_one_fork_after_kills_before_its_start(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cancel_after_effect(own_server, points, "cut-before-the-start")
-    command = ForkCommand(own_server, folder, "cut-before-the-start")
+    await _cancel_after_effect(private_server, points, "cut-before-the-start")
+    command = ForkCommand(private_server, folder, "cut-before-the-start")
     points.hold(FORK_READ)
     held_process = await command.start()
     await points.wait_for_point(FORK_READ)
     await _kill(held_process)
     await worker.kill()
-    await restart_server(own_server)
-    assert await _forks_of(own_server, "cut-before-the-start") == []
+    await restart_server(private_server)
+    assert await _forks_of(private_server, "cut-before-the-start") == []
 
     points.release(FORK_READ)
     points.release("cut")
@@ -141,79 +141,79 @@ async def test_concurrent_commands_make_one_fork_after_kills_before_its_start(
     assert first_output["fork_run_id"] == second_output["fork_run_id"]
     assert first_output["difference"] == second_output["difference"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, first_output["fork_run_id"])
-    assert await _forks_of(own_server, "cut-before-the-start") == [first_output["fork_run_id"]]
+    await _assert_fork_finishes_the_run(private_server, folder, first_output["fork_run_id"])
+    assert await _forks_of(private_server, "cut-before-the-start") == [first_output["fork_run_id"]]
 
 
 async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cancel_after_effect(own_server, points, "cut-during-the-command")
-    command = ForkCommand(own_server, folder, "cut-during-the-command")
+    await _cancel_after_effect(private_server, points, "cut-during-the-command")
+    command = ForkCommand(private_server, folder, "cut-during-the-command")
     points.hold(FORK_READ)
     processes = [await command.start() for _ in range(2)]
     await eventually(lambda: all((folder / f"{FORK_READ}-{process.pid}").exists() for process in processes))
     await worker.kill()
-    await restart_server(own_server)
+    await restart_server(private_server)
     points.release("cut")
     points.release(FORK_READ)
     outputs = [await output_of(process) for process in processes]
     assert outputs[0]["fork_run_id"] == outputs[1]["fork_run_id"]
     assert sorted("already" in output["message"] for output in outputs) == [False, True]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, outputs[0]["fork_run_id"])
+    await _assert_fork_finishes_the_run(private_server, folder, outputs[0]["fork_run_id"])
 
 
 async def test_command_after_kills_finds_the_fork_that_was_started(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cancel_after_effect(own_server, points, "cut-after-the-start")
-    command = ForkCommand(own_server, folder, "cut-after-the-start")
+    await _cancel_after_effect(private_server, points, "cut-after-the-start")
+    command = ForkCommand(private_server, folder, "cut-after-the-start")
     await worker.kill()
     points.hold(FORK_STARTED)
     held_process = await command.start()
     await points.wait_for_point(FORK_STARTED)
     await _kill(held_process)
-    await restart_server(own_server)
+    await restart_server(private_server)
     points.release(FORK_STARTED)
     points.release("cut")
     output = await command.run()
     assert "was already forked" in output["message"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, output["fork_run_id"])
-    assert await _forks_of(own_server, "cut-after-the-start") == [output["fork_run_id"]]
+    await _assert_fork_finishes_the_run(private_server, folder, output["fork_run_id"])
+    assert await _forks_of(private_server, "cut-after-the-start") == [output["fork_run_id"]]
 
 
 async def test_command_after_kills_during_an_effect_finds_the_running_fork(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cancel_after_effect(own_server, points, "cut-in-the-fork")
-    command = ForkCommand(own_server, folder, "cut-in-the-fork")
+    await _cancel_after_effect(private_server, points, "cut-in-the-fork")
+    command = ForkCommand(private_server, folder, "cut-in-the-fork")
     first_output = await command.run()
     await points.wait_for_point("cut")
     await worker.kill()
-    await restart_server(own_server)
+    await restart_server(private_server)
     points.release("cut")
     second_output = await command.run()
     assert second_output["fork_run_id"] == first_output["fork_run_id"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, first_output["fork_run_id"])
+    await _assert_fork_finishes_the_run(private_server, folder, first_output["fork_run_id"])
 
 
 async def test_run_and_its_fork_complete_after_kills_before_their_answers(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
+    private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     plan = {"nodes": [_write_node("first"), _CHECK, effect_node("shared", "check")]}
-    client = await own_server.start()
+    client = await private_server.start()
     handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
     await wait_for_requests(client, handle.id, "check")
-    command = ForkCommand(own_server, folder, handle.id)
+    command = ForkCommand(private_server, folder, handle.id)
     fork_id = (await command.run())["fork_run_id"]
     await wait_for_requests(client, fork_id, "check")
     await worker.kill()
-    await restart_server(own_server)
+    await restart_server(private_server)
     assert (await command.run())["fork_run_id"] == fork_id
-    client = await own_server.start()
+    client = await private_server.start()
     runs = [client.get_workflow_handle(run_id) for run_id in (handle.id, fork_id)]
     for run in runs:
         await run.signal(wire.SIGNAL_FEEDBACK, _ANSWER)

@@ -52,7 +52,7 @@ class Entities:
     overview_before: Overview
 
     def assert_added(self, *rows: str, effects: int) -> None:
-        """Check that exactly these rows were added, by this number of effects that are not compensated."""
+        """Check that exactly these rows were added, and check the number of effects that are not compensated."""
         assert rows_since(self.overview_before, self.database) == sorted(rows)
         effect_count = self.database.read(
             lambda session: session.query(Effect).filter(Effect.undone_at.is_(None)).count()
@@ -83,12 +83,12 @@ async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **optio
 
 
 async def test_each_intent_is_applied_once_if_its_worker_is_killed(
-    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
+    private_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     for node in FULL_ONBOARDING_ROWS:
         points.hold(f"{node}-{BEFORE}")
-    async with worker_process(own_server.address, folder, program=WORKER) as worker:
+    async with worker_process(private_server.address, folder, program=WORKER) as worker:
         plan = plan_with_retries(seed("onboarding"), entities.settings)
         handle = await start(client, plan, workflow_id="onboarding-killed")
         added_rows: list[str] = []
@@ -111,15 +111,15 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
 
 
 async def test_director_is_created_once_if_the_worker_is_killed_around_the_answer(
-    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
+    private_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     text = json.dumps(seed("onboarding")).replace("John Smith", NEW_PERSON)
     plan = plan_with_retries(json.loads(text), entities.settings)
     bind_node_id = plan.nodes[-1].id
     for phase in (INSIDE, AFTER):
         points.hold(f"{bind_node_id}-{phase}")
-    async with worker_process(own_server.address, folder, program=WORKER) as worker:
+    async with worker_process(private_server.address, folder, program=WORKER) as worker:
         handle = await start(client, plan, workflow_id="director-created")
         await wait_for_requests(client, handle.id, f"lookup:person:{NEW_PERSON}")
         await worker.restart()
@@ -150,9 +150,9 @@ async def stopped_at(point: str, points: FaultPoints, worker: WorkerProcess, *, 
 
 
 async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
-    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
+    private_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     plan = seed("onboarding")
     # This last intent fails, because the first intent creates the fund with another client type.
     last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
@@ -162,7 +162,7 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     for node in rows_by_undo_id:
         points.hold(f"{node}-{BEFORE}")
     remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
-    async with worker_process(own_server.address, folder, program=WORKER) as worker:
+    async with worker_process(private_server.address, folder, program=WORKER) as worker:
         handle = await start(
             client, plan_with_retries(plan, entities.settings), workflow_id="onboarding-undone", compensate=True
         )
@@ -175,9 +175,9 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
             undo_ids[:] = [node for node in nodes if node in rows_by_undo_id]
             return bool(undo_ids)
 
-        # The calls are compensated in reverse order.
         await eventually(is_compensating)
         assert sorted(undo_ids) == sorted(rows_by_undo_id)
+        # The loop follows the order of compensation, which is the reverse order of the calls.
         for number, node in enumerate(undo_ids, start=1):
             for phase in (INSIDE, AFTER):
                 points.hold(f"{node}-{phase}")

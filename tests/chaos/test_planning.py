@@ -102,7 +102,7 @@ async def _start(client: Client, workflow_type: str, run_input: RunInput) -> Han
 
 
 async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = plan_text({**call("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
@@ -116,19 +116,19 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
     points.hold("made")
     async with ModelServer(*script) as model:
         # The run starts before its worker.
-        handle = await start_goal(await own_server.start(), "Make it.", "effect_then_hold")
-        async with worker_with_model(own_server, folder, model) as worker:
-            # During the planning call, and during the repair of an invalid plan.
+        handle = await start_goal(await private_server.start(), "Make it.", "effect_then_hold")
+        async with worker_with_model(private_server, folder, model) as worker:
+            # Kill the worker during the planning call, and during the repair of an invalid plan.
             await wait_for_calls(model, "plan")
             await worker.restart()
             await wait_for_calls(model, "plan", "plan", "plan#2")
             await worker.restart()
-            # During a node of the plan.
+            # Kill the worker during a node of the plan.
             await points.wait_for_point("made")
             await worker.kill()
             points.release("made")
             await worker.start()
-            # During the call that writes the answer.
+            # Kill the worker during the call that writes the answer.
             await wait_for_calls(model, "plan", "plan", "plan#2", "plan#2", "answer")
             await worker.restart()
             document = await result_within(handle, 240)
@@ -155,7 +155,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
 
 
 async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = plan_text({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
     new_plan = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
@@ -170,14 +170,14 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
     points.hold("made")
     async with ModelServer(*script) as model:
         tools = ("calculator", "echo", "effect_then_hold")
-        handle = await start_goal(await own_server.start(), "Make it.", *tools)
-        async with worker_with_model(own_server, folder, model) as worker:
-            # During the replan, and during the repair of the new plan.
+        handle = await start_goal(await private_server.start(), "Make it.", *tools)
+        async with worker_with_model(private_server, folder, model) as worker:
+            # Kill the worker during the replan, and during the repair of the new plan.
             await wait_for_calls(model, "plan", "plan#2")
             await worker.restart()
             await wait_for_calls(model, "plan", "plan#2", "plan#2", "plan#3")
             await worker.restart()
-            # In the node that replaces the failed node.
+            # Kill the worker during the node that replaces the failed node.
             await points.wait_for_point("made")
             await worker.kill()
             points.release("made")
@@ -205,7 +205,7 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
 
 
 async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_calls(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     parallel_calls = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
@@ -218,11 +218,11 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     ]
     points.hold("one")
     async with ModelServer(*script) as model:
-        handle = await start_agent(await own_server.start(), "Make both.", "effect_then_hold", "echo")
-        async with worker_with_model(own_server, folder, model) as worker:
+        handle = await start_agent(await private_server.start(), "Make both.", "effect_then_hold", "echo")
+        async with worker_with_model(private_server, folder, model) as worker:
             await wait_for_calls(model, "turn1")
             await worker.restart()
-            # Between two turns: the call `two` is done, the call `one` is not.
+            # Kill the worker between two turns: the call `two` is done, the call `one` is not.
             await points.wait_for_point("one")
             await points.wait_for_point("two")
             await worker.kill()
@@ -244,7 +244,7 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 
 @pytest.mark.parametrize("second_answer", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
 async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
-    own_server: LiveServer, folder: Path, second_answer: str
+    private_server: LiveServer, folder: Path, second_answer: str
 ) -> None:
     first_answer = "Oslo has rain today. Bergen has more of it."
     script = [
@@ -253,10 +253,10 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
         response_to("answer", second_answer),
     ]
     async with ModelServer(*script) as model:
-        client = await own_server.start()
+        client = await private_server.start()
         handle = await start_goal(client, "What is the weather?", "echo")
         reader = AnswerReader(token_streams_of(client), handle.id)
-        async with worker_with_model(own_server, folder, model) as worker:
+        async with worker_with_model(private_server, folder, model) as worker:
             await eventually(lambda: reader.text == first_answer[: 3 * CHUNK_CHARACTERS])
             await worker.kill()
             # Text that the dead worker streamed is still available to new clients.

@@ -104,9 +104,9 @@ def largest_increases(counts_before: Counter[str], counts_after: Counter[str]) -
 
 
 async def test_concurrent_requests_are_isolated_and_release_their_memory(
-    own_server: LiveServer, folder: Path, record_property: Any
+    private_server: LiveServer, folder: Path, record_property: Any
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
     tools = load_toolset(Settings(), [str(TOOLS)]).declarations()
     memory_by_round: list[float] = []
     measurements: list[Counter[str]] = []
@@ -120,7 +120,7 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     steps = [step for round_index in range(ROUNDS) for step in steps_of(round_index)]
     async with ModelServer(*steps) as model:
         environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
-        async with worker_process(own_server.address, folder, environment=environment) as worker:
+        async with worker_process(private_server.address, folder, environment=environment) as worker:
             for round_index in range(ROUNDS):
                 async with asyncio.timeout(_ROUND_TIMEOUT_S):
                     ended_runs = await asyncio.gather(

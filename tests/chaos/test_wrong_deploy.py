@@ -53,18 +53,18 @@ async def _wait_for_failure_note(client: Client, run_id: str) -> RunView:
 
 
 async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
-    own_server: LiveServer, folder: Path, points: FaultPoints
+    private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    client = await own_server.start()
+    client = await private_server.start()
 
     for run_id in _RUN_IDS:
         points.hold(f"{run_id}-usual")
-    async with worker_process(own_server.address, folder):
+    async with worker_process(private_server.address, folder):
         handles = [await start_run(client, _plan(run_id), workflow_id=run_id) for run_id in _RUN_IDS]
         for run_id in _RUN_IDS:
             await points.wait_for_point(f"{run_id}-usual")
 
-    async with worker_process(own_server.address, folder, program=WRONG_WORKER):
+    async with worker_process(private_server.address, folder, program=WRONG_WORKER):
         for run_id in _RUN_IDS:
             points.release(f"{run_id}-usual")
         views = [await _wait_for_failure_note(client, run_id) for run_id in _RUN_IDS]
@@ -78,7 +78,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
             "or roll it back, and the run continues from its current state; nothing is lost"
         )
 
-    async with worker_process(own_server.address, folder):
+    async with worker_process(private_server.address, folder):
         documents = [await result_within(handle, 240) for handle in handles]
     for run_id, document, handle in zip(_RUN_IDS, documents, handles, strict=True):
         assert document["status"] == "completed"

@@ -1,4 +1,4 @@
-"""The Docker Compose file without a container engine: its programs, files, variables and commands as local processes.
+"""The programs and commands of the Docker Compose file run as local processes, with its files and variables.
 
 Not tested here: pulling the images, the user and the folders that the Dockerfile creates, the network between
 containers.
