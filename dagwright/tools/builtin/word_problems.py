@@ -73,7 +73,7 @@ def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, rea
     for _ in range(MAX_MODEL_CALLS):
         answer = _ask_model(messages, reason)
         if not answer.output["is_calculation"]:
-            model_reason = one_line(answer.output["reason"])[:300] or "the model found none in it"
+            model_reason = one_line(answer.output["reason"])[:300] or "the model gave no reason"
             raise ValueError(f"{short_text(text)} is not a calculation: {model_reason}")
         expression = answer.output["expression"]
         try:

@@ -172,7 +172,7 @@ async def test_number_of_the_text_is_accepted_as_the_expression() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "message"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
+    ("reason", "message"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model gave no reason")]
 )
 async def test_text_that_is_not_a_calculation_is_rejected_with_the_reason(reason: str, message: str) -> None:
     async with ModelServer(response_without_calculation(reason)) as server:

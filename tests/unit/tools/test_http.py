@@ -103,7 +103,7 @@ RequestFunction = Callable[..., Any]
 AddressesByName = dict[str, list[str]]
 
 
-def http_request(allow_private: bool = True, addresses_by_name: AddressesByName | None = None) -> RequestFunction:
+def http_request_tool(allow_private: bool = True, addresses_by_name: AddressesByName | None = None) -> RequestFunction:
     environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
     if addresses_by_name is None:
         [function] = http_tools(environment)
@@ -122,7 +122,7 @@ def json_response(value: Any, **headers: str) -> Response:
 
 async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
     service.responses = [json_response({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
-    result = await http_request()(
+    result = await http_request_tool()(
         service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
     )
     assert (result["status"], result["url"], result["body"]) == (200, f"{service.url}/p?a=1&b=%C3%A9", {"a": [1]})
@@ -141,7 +141,7 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
 async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
     addresses_by_name = {"svc.example": ["127.0.0.1"]}
-    result = await http_request(addresses_by_name=addresses_by_name)(f"http://svc.example:{service.port}/")
+    result = await http_request_tool(addresses_by_name=addresses_by_name)(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
     assert service.received_requests[0].headers["Host"] == f"svc.example:{service.port}"
 
@@ -163,13 +163,13 @@ async def test_the_resolved_address_is_checked_and_used(service: Service, call: 
 )
 async def test_private_address_is_rejected_in_every_notation(service: Service, call: RecordedCall, url: str) -> None:
     with pytest.raises(AddressNotAllowed, match="not a public address"):
-        await http_request(allow_private=False)(url.format(port=service.port))
+        await http_request_tool(allow_private=False)(url.format(port=service.port))
     assert service.received_requests == []
 
 
 async def test_private_address_among_public_addresses_is_rejected(call: RecordedCall) -> None:
     with pytest.raises(AddressNotAllowed):
-        await http_request(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
+        await http_request_tool(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
 
 
 async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: Service, call: RecordedCall) -> None:
@@ -180,7 +180,7 @@ async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: S
         Response(200, b"done"),
     ]
     url = f"http://a.example:{service.port}/"
-    result = await http_request(addresses_by_name=addresses_by_name)(
+    result = await http_request_tool(addresses_by_name=addresses_by_name)(
         url, headers={"X-Token": "t", "Authorization": "Bearer t"}
     )
     assert result["body"] == "done"
@@ -195,13 +195,15 @@ async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: R
     addresses_by_name = {"a.example": ["127.0.0.1"]}
     service.responses = [Response(307, headers={"Location": "http://b.example/"})]
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
-        await http_request(addresses_by_name=addresses_by_name)(f"http://a.example:{service.port}/", "POST", body="x")
+        await http_request_tool(addresses_by_name=addresses_by_name)(
+            f"http://a.example:{service.port}/", "POST", body="x"
+        )
 
 
 async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(302, headers={"Location": "/again"}) for _ in range(6)]
     with pytest.raises(GiveUp, match="redirected more than 5 times"):
-        await http_request()(service.url)
+        await http_request_tool()(service.url)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
 ) -> None:
     service.responses = [response]
     with pytest.raises(error_type) as caught:
-        await http_request()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
+        await http_request_tool()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
     assert type(caught.value) is error_type
     assert getattr(caught.value, "after", None) == delay
     assert str(caught.value).startswith(f"{method} {service.url}/p ")
@@ -244,55 +246,57 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
 async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
     service.responses = [Response(502, b"no")]
     with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
-        await http_request()(service.url, method)
+        await http_request_tool()(service.url, method)
     assert call.heartbeats == []
 
 
 async def test_post_of_a_crashed_attempt_is_not_repeated(service: Service) -> None:
     with tool_context(attempt=2, last_heartbeat={"sent": True}), pytest.raises(GiveUp, match="outcome is unknown"):
-        await http_request()(service.url, "POST")
+        await http_request_tool()(service.url, "POST")
     assert service.received_requests == []
 
 
 async def test_excerpt_of_a_response_ends_at_a_whole_word(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
     with pytest.raises(GiveUp, match=r"returned 404: no x{390}\s*\Z"):
-        await http_request()(service.url)
+        await http_request_tool()(service.url)
 
 
 async def test_response_with_an_expected_status_is_a_result(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(404, b"none"), Response(302, headers={"Location": "/x"})]
-    assert (await http_request()(service.url, expected_statuses=[404]))["status"] == 404
-    assert (await http_request()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
+    assert (await http_request_tool()(service.url, expected_statuses=[404]))["status"] == 404
+    assert (await http_request_tool()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
 
 
 async def test_response_size_and_request_time_are_limited(service: Service, call: RecordedCall) -> None:
     limit = 16 * 1024 * 1024
     service.responses = [Response(200, b"x" * limit), Response(200, b"x" * (limit + 1))]
-    assert len((await http_request()(service.url))["body"]) == limit
+    assert len((await http_request_tool()(service.url))["body"]) == limit
     with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
-        await http_request()(service.url)
+        await http_request_tool()(service.url)
     with ExitStack() as stack:
         silent_server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
         with pytest.raises(RetryLater, match=r"after 0\.05 s"):
-            await http_request()(f"http://127.0.0.1:{silent_server.server_address[1]}", timeout_s=0.05)
+            await http_request_tool()(f"http://127.0.0.1:{silent_server.server_address[1]}", timeout_s=0.05)
 
 
 async def test_connection_failure_is_reported_as_not_started(service: Service, call: RecordedCall) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed_server:
         port = closed_server.server_address[1]
     with pytest.raises(NotStarted, match="failed: ConnectError"):
-        await http_request()(f"http://127.0.0.1:{port}/", "POST")
+        await http_request_tool()(f"http://127.0.0.1:{port}/", "POST")
     assert call.heartbeats == [{"sent": True}, {"sent": False}]
     with pytest.raises(NotStarted, match="has no address"):
-        await http_request(addresses_by_name={"no.example": []})("http://no.example/")
+        await http_request_tool(addresses_by_name={"no.example": []})("http://no.example/")
 
 
 async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
     addresses_by_name = {"two.example": ["127.0.0.2", "127.0.0.1"]}
     assert (
-        await http_request(addresses_by_name=addresses_by_name)(f"http://two.example:{service.port}/", "PUT", body="x")
+        await http_request_tool(addresses_by_name=addresses_by_name)(
+            f"http://two.example:{service.port}/", "PUT", body="x"
+        )
     )["body"] == "ok"
 
 
@@ -320,21 +324,21 @@ async def test_next_address_is_tried_if_the_first_does_not_respond(service: Serv
 )
 async def test_invalid_requests_are_rejected(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        await http_request()(**arguments)
+        await http_request_tool()(**arguments)
 
 
 async def test_post_may_override_its_method_and_get_may_have_an_empty_body(
     service: Service, call: RecordedCall
 ) -> None:
     service.responses = [Response(200, b"ok"), Response(200, b"ok")]
-    await http_request()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
-    await http_request()(service.url, body="")
+    await http_request_tool()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
+    await http_request_tool()(service.url, body="")
     assert [request.headers["X-HTTP-Method-Override"] for request in service.received_requests] == ["PATCH", None]
 
 
 async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
     with pytest.raises((GiveUp, ValueError)):
-        await http_request()(service.url, headers={"X-A": "b\r\nX-C: d"})
+        await http_request_tool()(service.url, headers={"X-A": "b\r\nX-C: d"})
     assert service.received_requests == []
 
 
@@ -355,7 +359,7 @@ def test_body_becomes_json_or_text_or_base64(content: bytes, content_type: str, 
     assert decode_body(content, content_type) == value
 
 
-def search(url: str) -> RequestFunction:
+def search_tool(url: str) -> RequestFunction:
     function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key="k", serper_base_url=url))
     return function
 
@@ -364,7 +368,7 @@ def search(url: str) -> RequestFunction:
 async def test_invalid_search_response_is_retried(service: Service, response: Response) -> None:
     service.responses = [response]
     with pytest.raises(RetryLater, match="Invalid response of the search service"):
-        await search(service.url)("x")
+        await search_tool(service.url)("x")
 
 
 @pytest.mark.parametrize(
@@ -388,10 +392,10 @@ async def test_secrets_are_sent_only_to_bound_hosts(
     with tool_context(secret_hosts=hosts):
         if is_allowed:
             service.responses = [Response(200, b"ok")]
-            await http_request()(f"http://127.0.0.1:{service.port}/")
+            await http_request_tool()(f"http://127.0.0.1:{service.port}/")
         else:
             with pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'"):
-                await http_request()(f"http://127.0.0.1:{service.port}/")
+                await http_request_tool()(f"http://127.0.0.1:{service.port}/")
 
 
 @pytest.mark.parametrize(
@@ -448,7 +452,7 @@ async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Servi
         tool_context(secret_hosts=(("svc.example",),)),
         pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example"),
     ):
-        await http_request(addresses_by_name=addresses_by_name)(url, headers={"X-Token": "secret"})
+        await http_request_tool(addresses_by_name=addresses_by_name)(url, headers={"X-Token": "secret"})
     assert service.received_requests == []
 
 
@@ -460,13 +464,13 @@ async def test_a_redirect_to_another_origin_has_no_secret(method: str, status: i
 
 
 async def test_a_redirect_from_https_to_http_of_the_same_host_has_no_secret() -> None:
-    [sent] = await _requests_after_redirect("http://a.example/next", 302, "GET", start="https://a.example/")
-    assert not _has_secret([sent])
+    [request] = await _requests_after_redirect("http://a.example/next", 302, "GET", start="https://a.example/")
+    assert not _has_secret([request])
 
 
 async def test_a_redirect_inside_an_origin_keeps_headers() -> None:
-    [sent] = await _requests_after_redirect("/next", 307, "GET", start="https://a.example/")
-    assert _has_secret([sent])
+    [request] = await _requests_after_redirect("/next", 307, "GET", start="https://a.example/")
+    assert _has_secret([request])
 
 
 def _has_secret(requests: list[httpx.Request]) -> bool:
@@ -476,7 +480,7 @@ def _has_secret(requests: list[httpx.Request]) -> bool:
 async def _requests_after_redirect(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Send a secret in headers and body. Return the requests after the redirect: none if it is rejected."""
+    """Send a secret in headers and body. Return the requests after the redirect, or none if it is rejected."""
     sent_requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:

@@ -54,7 +54,7 @@ def test_first_middle_and_last_address_of_a_network_are_classified_alike(cidr: s
     assert [is_public(network[index]) for index in (0, network.num_addresses // 2, -1)] == [expected] * 3
 
 
-def test_every_entry_of_the_table_is_tested() -> None:
+def test_every_listed_network_is_tested() -> None:
     tested_networks = [ipaddress.ip_network(cidr) for cidr in (*PUBLIC_NETWORKS, *PRIVATE_NETWORKS)]
     for cidr in (*REACHABLE_NETWORKS, *UNREACHABLE_NETWORKS):
         network = ipaddress.ip_network(cidr)

@@ -86,14 +86,8 @@ def test_template_is_rendered_with_its_values(template: str, text: str) -> None:
     ],
 )
 def test_an_invalid_or_unbounded_template_is_reported(template: str, message: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        render_template(template, {"row": {"n": 1}})
-    assert_matches(str(caught.value), message)
-
-
-def assert_matches(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        raise ValueError(text)
+        render_template(template, {"row": {"n": 1}})
 
 
 async def test_wait_lasts_its_duration_and_reports_start_and_end() -> None:

@@ -135,7 +135,7 @@ FLIGHT = {"origin": "San Francisco", "destination": "Paris", "depart": "2026-06-
 HOTEL = {"city": "Paris", "check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
-async def test_flight_search_sorts_by_price_and_repeats_its_results(travel_address: str) -> None:
+async def test_flight_search_is_sorted_by_price_and_deterministic(travel_address: str) -> None:
     one_way_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     assert one_way_flights == await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     return_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT, return_on="2026-06-15")

@@ -59,7 +59,7 @@ async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
     assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
 
 
-async def test_key_without_a_header_is_the_same_in_every_attempt() -> None:
+async def test_idempotency_key_without_a_header_is_the_same_in_every_attempt() -> None:
     @tool
     def key() -> str:
         return context().idempotency_key
