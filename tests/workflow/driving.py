@@ -158,7 +158,7 @@ def _parse_or_none(message: Any) -> Any:
 
 
 def tool_calls(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
-    """Return a model response with calls of tools: name and arguments. Arguments that are a text are not encoded."""
+    """Return a model response with calls of tools: name and arguments. Text arguments are not encoded."""
     return [
         {"id": f"c{number}", "name": name, "arguments": value if isinstance(value, str) else json.dumps(value)}
         for number, (name, value) in enumerate(calls)

@@ -84,9 +84,7 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
     assert (usage["calls"], usage["prompt_tokens"], usage["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_stored_agent_is_called_in_the_version_with_which_the_plan_was_checked(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_called_stored_agent_has_the_version_of_the_plan_check(client: Client, tmp_path: Path) -> None:
     with (
         agent_service(ServiceResponse(body={"result": "first"})) as first_service,
         agent_service(ServiceResponse(body={"result": "second"})) as second_service,

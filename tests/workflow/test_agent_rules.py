@@ -45,7 +45,7 @@ def test_model_is_requested_to_finish_without_tools_in_the_last_turn() -> None:
     assert prompt_of(run, 2) == expected
 
 
-def test_model_of_an_agent_without_remaining_tokens_is_requested_to_finish_without_tools() -> None:
+def test_agent_that_has_used_its_tokens_must_finish_without_tools() -> None:
     run = agent_run(tool_calls(("echo", {"n": 1})), "So far.", max_tokens=1)
     document = run.final_document()
     assert (document["output"], [*document["nodes"]]) == ("So far.", ["turn1", "turn2"])

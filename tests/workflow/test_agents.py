@@ -73,7 +73,7 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
     assert [role for role, _ in messages_of(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
 
 
-# Answers of people, and calls that they end.
+# Calls that a person ends, and requests in answers.
 
 
 async def test_model_receives_outcomes_of_calls_that_a_person_ended(

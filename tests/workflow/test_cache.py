@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 class CallLog:
-    """Calls of the tools. With this list in its closure, a tool would have no fingerprint and no cached results."""
+    """Names of the called tools. A tool with a log object in its closure would have no cached results."""
 
     calls: ClassVar[list[str]] = []
     lock = threading.Lock()

@@ -138,8 +138,8 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
     bench.open(unique_name)
     assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
     assert bench.entered.count(unique_name) == 2, "the slow call continues in its own activity"
-    calls = await read_activity_ids(handle)
-    assert {"slow", "later"} <= {*calls}
+    activity_ids = await read_activity_ids(handle)
+    assert {"slow", "later"} <= {*activity_ids}
 
 
 async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique_name: str) -> None:
@@ -205,4 +205,4 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
         "n2": completed_node(7, attempts=2),
     }
     assert [len(bench.effects[f"{unique_name} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
-    assert len({*bench.effects[f"{unique_name} n2"]}) == 1, "with the same key"
+    assert len({*bench.effects[f"{unique_name} n2"]}) == 1, "both attempts have the same key"

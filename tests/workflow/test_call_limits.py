@@ -263,6 +263,6 @@ async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, t
             document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
             assert document["output"] == "done"
             assert {node["attempts"] for node in document["nodes"].values()} == {1}
-            # Each call uses as many tokens as the limit allows in 7 s. Tokens of 6 s may be used early.
+            # Each call uses as many tokens as the limit allows in 7 s. A call may start up to 6 s early.
             assert time.monotonic() - started_at > 7.5
             await runs.check_runs()

@@ -89,12 +89,12 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
     }
     last_messages = [call.messages[-1]["content"] for call in model.calls]
     expected = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
-    missing = [
+    calls_without_text = [
         number
         for number, expected_text in expected.items()
         if expected_text.casefold() not in str(last_messages[number]).casefold()
     ]
-    assert missing == []
+    assert calls_without_text == []
 
 
 async def test_paris_example_finds_a_flight_a_hotel_and_activities(client: Client, tmp_path: Path) -> None:
