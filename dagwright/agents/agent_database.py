@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
-    """Return the cards that new plans use, sorted by name; log a warning and return none if the database is unreadable.
+    """Return the cards that new plans use, by name. If the database is unreadable, log a warning and return `()`.
 
     Raises:
         MissingExtra: the libraries that read the database are not installed.

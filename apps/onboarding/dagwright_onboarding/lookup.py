@@ -7,7 +7,7 @@ A search tries these steps, from the most to the least certain, and stops at the
 3. all words of the text
 4. word prefixes
 
-A lookup uses a single hit without asking if the text is a whole identifier or a whole name. A part or a prefix of a
+If the text is a whole identifier or a whole name, a lookup uses a single hit without asking. A part or a prefix of a
 name is not enough, because the plan then changes the party without confirmation, and John Smith is not John Smithson. A
 different legal form is not enough either: Kite SARL is not Kite GmbH. The legal form is ignored only if one of the two
 names has none. Several hits are ambiguous. Names with a different spelling are only near matches: Cohen and Chen differ
@@ -71,7 +71,7 @@ class Candidate:
         jurisdiction: ISO 3166 code, `None` if unknown.
         score: 0 to 100; 100 for an identifier or an exact name.
         reason: why the party was found, in words.
-        is_certain: whether a lookup uses the party without asking if the party is the only hit.
+        is_certain: whether a lookup uses the party without a question when it is the only hit.
         identifiers: ordered by scheme and value.
         roles: at most `MAX_ROLES` roles of the party, such as `DIRECTOR at Apex Fund`, the latest first.
         date_of_birth: date of birth of a person, if known.

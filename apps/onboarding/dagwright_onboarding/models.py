@@ -117,7 +117,7 @@ class PartyIdentifier(Base):
 
 
 class PartySearch(Base):
-    """A searchable name of a party; `search_index` updates it with the name."""
+    """A searchable name of a party; `search_index` updates the row when the name changes."""
 
     __tablename__ = "party_search"
     __table_args__ = (

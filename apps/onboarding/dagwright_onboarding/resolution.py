@@ -289,7 +289,7 @@ class PartyResolver:
     # Creation.
 
     def _searched_party_to_create(self, text: str) -> dict[str, Any]:
-        """Return the party to create, named by the lookup; after an answer with another text, ask for the details."""
+        """Return the party to create, with the name in the lookup. If a person gave another text, ask for details."""
         lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
         if text != lookup_text and len(kinds) == 1:

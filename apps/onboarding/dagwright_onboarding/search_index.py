@@ -25,7 +25,7 @@ OWN_NAME_ID = 0
 """`PartySearch.name_id` of a party's own name."""
 
 NAMES_PER_TRANSACTION = 5_000
-"""Names that one transaction indexes. It takes about a second, during which other writers wait."""
+"""Names that one transaction indexes. The transaction takes about a second, during which other writers wait."""
 
 
 _IDS_PER_STATEMENT = 500

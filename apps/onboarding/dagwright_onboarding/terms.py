@@ -62,7 +62,7 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "TAX_ADVISER": ("Tax advisor",),
 }
 _DUPLICATE_CODES = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that only spell a listed code differently. With both codes, every lookup of the role would be ambiguous."""
+"""Codes that are other spellings of a listed code. With both codes, every lookup of the role would be ambiguous."""
 
 
 class TermNames:
