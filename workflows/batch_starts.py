@@ -50,7 +50,7 @@ class StartedBatch:
 
 @dataclass(frozen=True, slots=True)
 class DetachedCall:
-    """A call that ended without a result in its batch.
+    """A call that left its batch without a result.
 
     Args:
         failure: encoded failure; `None` if the call is slow or was not made.

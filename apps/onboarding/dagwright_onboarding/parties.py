@@ -33,7 +33,7 @@ from dagwright_onboarding.names import name_key
 Lock = Mapping[str, Any]
 """PostgreSQL row lock as arguments of `with_for_update`; SQLite has one writer at a time."""
 SHARED_LOCK: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
-"""Lock that PostgreSQL also takes for foreign keys: other transactions may take it too, but not delete the row."""
+"""Lock that PostgreSQL also takes for foreign keys: other transactions can also take it, but cannot delete the row."""
 EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
 """Exclusive lock on a row that is about to be deleted."""
 
