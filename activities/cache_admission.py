@@ -16,7 +16,7 @@ _LOOKUPS_PER_SLOW_CALL = 2
 """Number of allowed lookups that a slow call adds."""
 _MAX_LOOKUPS = 8
 _MAX_GIL_WAIT_S = 0.25
-"""A longer call is counted with its whole duration: no thread waits this long for the interpreter lock."""
+"""A thread never waits this long for the interpreter lock, so a longer call counts with its whole duration."""
 _TICK_S = 0.002
 
 
@@ -28,8 +28,8 @@ class CacheAdmission:
 
     def __init__(self) -> None:
         self._remaining_lookups: dict[str, int] = {}
-        self._call_s: dict[str, float] = {}
-        self._store_s = 0.0
+        self._call_durations_s: dict[str, float] = {}
+        self._store_latency_s = 0.0
 
     def should_look_up(self, tool: str) -> bool:
         """Return whether to look up a result of the tool."""
@@ -37,12 +37,12 @@ class CacheAdmission:
 
     def should_query_store(self, tool: str) -> bool:
         """Return whether to look in the store: not if the store is slower than the tool."""
-        call_s = self._call_s.get(tool)
-        return call_s is None or call_s > self._store_s
+        call_s = self._call_durations_s.get(tool)
+        return call_s is None or call_s > self._store_latency_s
 
     def record_store_latency(self, took_s: float) -> None:
         """Record the response time of the store."""
-        self._store_s = took_s if not self._store_s else 0.8 * self._store_s + 0.2 * took_s
+        self._store_latency_s = took_s if not self._store_latency_s else 0.8 * self._store_latency_s + 0.2 * took_s
 
     def record_lookup(self, tool: str, *, cached_call_s: float | None) -> None:
         """Record a lookup.
@@ -51,13 +51,13 @@ class CacheAdmission:
             cached_call_s: duration of the call that made the result; `None` if no result was found.
         """
         if cached_call_s is not None:
-            self._call_s[tool] = cached_call_s
+            self._call_durations_s[tool] = cached_call_s
         else:
             self._remaining_lookups[tool] = self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) - 1
 
     def record_slow_call(self, tool: str, took_s: float) -> None:
         """Record a slow call."""
-        self._call_s[tool] = took_s
+        self._call_durations_s[tool] = took_s
         self._remaining_lookups[tool] = min(
             self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) + _LOOKUPS_PER_SLOW_CALL, _MAX_LOOKUPS
         )

@@ -134,7 +134,7 @@ class Followers:
         """Node -> number of its dependencies without a result."""
 
     def count_result(self, task_id: str) -> bool:
-        """Count the result of a call before it is applied; return whether followers can start once it is applied."""
+        """Count a result before `apply_result`; return whether followers can start after `apply_result`."""
         number = self._scheduler.state.number_of(task_id)
         if number is None:
             return False

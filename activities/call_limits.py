@@ -46,12 +46,12 @@ _LEASE_WAIT_S = 10.0
 _MAX_WAIT_IN_SLOT_S = 60.0
 """Longest wait of a tool's model call in the slot of the tool."""
 _LEASE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
-"""Shares of an attempt's timeout: longest wait in its slot for a lease, and for its start time."""
+"""Shares of an attempt's timeout: how long the attempt may wait in its slot for a lease, and for its start time."""
 MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects whose calls one worker holds at a time. Each hold needs a workflow, and a plan may call
 many hosts."""
 _SAME_HOLD_S = 0.5
-"""Requests to wait whose ends differ by less than this are one hold, because every call in flight receives one."""
+"""Two requests to wait are one hold if their ends differ by less than this: every call in flight receives a request."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"
 """Fields of the state of a deferred attempt: the limits that have deferred the call, and for each limit the lead of the
 next request (the minimum seconds until the start)."""
@@ -134,7 +134,7 @@ class CallLimits:
         The tool or agent is already running, so its attempt is deferred only if the wait is long.
 
         Args:
-            model_call_id: ID of the model call, unique in its limits.
+            model_call_id: ID of the model call, unique among the calls of its limits.
             heartbeats: heartbeats of the attempt.
 
         Raises:
@@ -286,8 +286,8 @@ class _AdmissionRequest:
         self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
         """Limit -> lead of the next request: minimum seconds until the start. A call whose answers are late needs a
         lead, or it would miss every start. The next attempt of a deferred call keeps the leads."""
-        last_limit = self._deferring_limits[0] if self._deferring_limits else None
-        self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != last_limit)
+        latest_limit = self._deferring_limits[0] if self._deferring_limits else None
+        self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != latest_limit)
         self._kind: RequestKind = kind
         self._call_id = limited_call_id(info)
         self._heartbeats = heartbeats
@@ -404,7 +404,7 @@ async def _wait_in_slot(limiter: Limiter, call_id: str, heartbeats: Heartbeats, 
 
 
 def limited_call_id(info: activity.Info) -> str:
-    """Return the ID of a call at its limits; all attempts of the call have the same ID."""
+    """Return the ID of a call in requests to its limits; all attempts of the call have the same ID."""
     name = f"{info.workflow_run_id}/{info.activity_id}"
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
 

@@ -255,6 +255,7 @@ class ToolAttempt:
         self._is_in_batch = heartbeats is not None
         self._limits = None if self._is_in_batch else tool.guards.limits
         self._hold_limits = tool.guards.limits
+        """Limits for holds, which also apply in a batch."""
         self._subject_at_host: Subject | None = None
         """The tool at the host that the call is for, if the tool takes a URL."""
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
@@ -272,7 +273,7 @@ class ToolAttempt:
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
         try:
-            outcome = await self._get_or_call_tool(arguments)
+            outcome = await self._use_cache_or_call_tool(arguments)
             if outcome.error is not None:
                 raise await _await_to_end(self._failure(outcome.error)) from None
             if len(outcome.result) > MAX_INLINE_VALUE_BYTES:
@@ -281,7 +282,7 @@ class ToolAttempt:
             self._heartbeats.stop()
         return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
-    async def _get_or_call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
+    async def _use_cache_or_call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
         lookup = self._cache_lookup(arguments)
         if lookup is None:
             return await self._call_tool(arguments)
@@ -460,7 +461,7 @@ class ToolAttempt:
         data = pydantic_core.to_json(stored_to_json(stored_value))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
-    async def _deferred_if_requested(
+    async def _deferral_or_error(
         self, error: BaseException, decision: RetryDecision
     ) -> tuple[BaseException, RetryDecision]:
         """Return the deferral of the attempt if a service or model asked to wait, unless the total wait is too long."""
@@ -524,7 +525,7 @@ class ToolAttempt:
     async def _decide(self, error: BaseException, details: dict[str, Any]) -> tuple[BaseException, RetryDecision]:
         """Return the error to report, and whether the call is retried; add the details that a retry needs."""
         decide = retry_decision if self._spec.declaration.worker is None else worker_tool_retry_decision
-        error, decision = await self._deferred_if_requested(error, decide(error, self._effects))
+        error, decision = await self._deferral_or_error(error, decide(error, self._effects))
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
             # The tool itself raised the error, possibly after its change.
             decision = replace(decision, is_final=True)

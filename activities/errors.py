@@ -269,13 +269,13 @@ def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    size, last_frame = 0, None
+    size, first_kept_frame = 0, None
     for frame in reversed(frames):
         size += sum(len(line.encode(errors="replace")) + 1 for line in traceback.format_tb(frame, limit=1))
         if size > TRACE_LIMIT_BYTES:
             break
-        last_frame = frame
-    return last_frame
+        first_kept_frame = frame
+    return first_kept_frame
 
 
 def _skip_wrapper_frame(trace: TracebackType | None) -> TracebackType | None:

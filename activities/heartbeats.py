@@ -74,8 +74,8 @@ class Heartbeats:
         self._call_count_and_attempt = (earlier_call_count(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_call_count_and_attempt = self._call_count_and_attempt
-        self._needs_no_record = False
-        """Whether the attempt needs no record any more, so that the SDK sends its heartbeats."""
+        self._is_record_obsolete = False
+        """Whether the attempt no longer needs the record, so the SDK sends its heartbeats."""
         self._send_task: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
         # A heartbeat without details would discard the details of an earlier attempt. The partial text of that attempt
@@ -140,7 +140,7 @@ class Heartbeats:
         self._call_count_and_attempt = self._earlier_call_count_and_attempt
         self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
         # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must contain the deferral.
-        self._needs_no_record = True
+        self._is_record_obsolete = True
         self._context.run(self._send)
 
     @property
@@ -167,17 +167,17 @@ class Heartbeats:
         self._recorded_start, self._is_recording = self._info.attempt, True
         try:
             await starts.record(self._info.task_token, self._heartbeat_details())
-        except (CallStopped, asyncio.CancelledError) as stopped:
+        except (CallStopped, asyncio.CancelledError) as error:
             self._recorded_start, self._call_count_and_attempt, self._is_recording = (
                 None,
                 self._earlier_call_count_and_attempt,
                 False,
             )
-            if isinstance(stopped, CallStopped):
+            if isinstance(error, CallStopped):
                 self._starts = None
             else:
                 # The server may have the record although the tool is not called.
-                self._needs_no_record = True
+                self._is_record_obsolete = True
             # The SDK receives a cancellation only in the response to a heartbeat that the SDK sends.
             self._context.run(self._send)
             raise
@@ -187,7 +187,7 @@ class Heartbeats:
         """Remove the record: the call ended and has certainly changed nothing."""
         if self._starts is None or self._recorded_start is None or self.earlier_start is not None:
             return
-        self._recorded_start, self._needs_no_record = None, True
+        self._recorded_start, self._is_record_obsolete = None, True
         # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must not contain the record.
         self._context.run(self._send)
         with suppress(CallStopped):
@@ -293,7 +293,7 @@ class Heartbeats:
             self._details_timer.cancel()
             self._details_timer = None
         self._sent_at = self._loop.time()
-        if self._starts is None or self._recorded_start is not None or self._needs_no_record:
+        if self._starts is None or self._recorded_start is not None or self._is_record_obsolete:
             activity.heartbeat(*self._heartbeat_details())
         elif self._send_task is None or self._send_task.done():
             self._send_task = self._loop.create_task(self._send_acknowledged())
@@ -322,7 +322,7 @@ class Heartbeats:
 
 @contextmanager
 def heartbeating() -> Iterator[None]:
-    """Send heartbeats for the current activity, so that the server soon detects the death of its worker."""
+    """Send heartbeats for the current activity, so that the server soon detects the death of the worker."""
     with Heartbeats(activity.info()).running():
         yield
 

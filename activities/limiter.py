@@ -53,7 +53,7 @@ class Limiter:
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._release_event = asyncio.Event()
         self._clock_offset_s: float | None = None
-        """Time of the limit minus the monotonic clock of the worker."""
+        """Clock of the limit workflow minus the monotonic clock of the worker."""
         self._is_unreachable = False
 
     @property

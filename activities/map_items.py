@@ -86,7 +86,7 @@ async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequ
     """Return an item, or a reference to it if it exceeds its share of the inline limit.
 
     Args:
-        projections: parts of a referenced item; parts that are small enough for a key are inlined.
+        projections: parts of a referenced item; parts that are small enough for an item key are inlined.
         count: number of items that share the inline limit.
     """
     encoded = pydantic_core.to_json(item)

@@ -40,7 +40,7 @@ class ModelCaller:
         limits: CallLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._limited_call_count = 0
+        self._nested_call_count = 0
         self._admission: Admission | None = None
         """Leases of `admit`, if the attempt only makes one model call."""
         self._clients = clients
@@ -103,7 +103,7 @@ class ModelCaller:
         server_subject = None if endpoint is None else subject_at_host("model", name, endpoint.base_url)
         return [Subject("model", name), *([] if server_subject is None else [server_subject])]
 
-    async def _hold_others(self, failure: ModelFailure, model_subjects: Sequence[Subject]) -> None:
+    async def _hold_model_calls(self, failure: ModelFailure, model_subjects: Sequence[Subject]) -> None:
         """Hold the other calls of a model whose service asked to wait."""
         wait = requested_wait(failure)
         if wait is not None and self._limits is not None and model_subjects:
@@ -113,8 +113,8 @@ class ModelCaller:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
-        self._limited_call_count += 1
-        model_call_id = f"{limited_call_id(self._info)}-{self._limited_call_count}"
+        self._nested_call_count += 1
+        model_call_id = f"{limited_call_id(self._info)}-{self._nested_call_count}"
         subjects = [*limited_subjects(), *model_subjects]
         return await self._limits.admit_model_call(subjects, model_call_id, self._heartbeats)
 
@@ -131,7 +131,7 @@ class ModelCaller:
         try:
             return await self._send(endpoint, send, admission)
         except ModelFailure as failure:
-            await self._hold_others(failure, model_subjects)
+            await self._hold_model_calls(failure, model_subjects)
             raise
         finally:
             if self._admission is None:

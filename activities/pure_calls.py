@@ -47,7 +47,7 @@ class PureOutcome:
     error: NodeError | None = None
     attempts: int = 1
     full_text: Mapping[str, str] | None = None
-    cached: Mapping[str, Any] | None = None
+    cache_provenance: Mapping[str, Any] | None = None
     """Provenance of a cached value."""
     needs_activity: bool = False
     """Whether the node has no outcome because its tool needs an activity."""
@@ -103,7 +103,7 @@ class PureCalls:
         self._bindings: list[WorkerBinding] = []
         self._loaded_values: Mapping[str, LoadedValue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._async_tools: dict[str, bool] = {}
+        self._is_async_by_tool: dict[str, bool] = {}
         """Tool -> whether its function is async."""
 
     def active_context(self) -> AbstractContextManager[ToolContext]:
@@ -136,15 +136,15 @@ class PureCalls:
         cached = self._cache.find(task, self._bindings) if self._cache is not None else None
         if cached is None:
             return None
-        return PureOutcome(json_from_bytes(cached.content), len(cached.content), cached=cached.provenance())
+        return PureOutcome(json_from_bytes(cached.content), len(cached.content), cache_provenance=cached.provenance())
 
     def put(self, task: Task, outcome: PureOutcome, *, took_s: float) -> None:
         """Cache the result of the last loaded task if its call was slow."""
-        if self._cache is not None and outcome.cached is None:
+        if self._cache is not None and outcome.cache_provenance is None:
             self._cache.put(task, self._bindings, outcome.value, took_s=took_s)
 
     async def flush(self) -> None:
-        """Wait a moment for the cached results to reach the store; await it on the event loop."""
+        """Wait a moment for the cached results to reach the store; await this method on the event loop."""
         if self._cache is not None:
             await self._cache.flush()
 
@@ -178,9 +178,9 @@ class PureCalls:
                 hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded_values=self._loaded_values)
             keywords = spec.bind(arguments)
             assert spec.function is not None
-            is_async = self._async_tools.get(spec.name)
+            is_async = self._is_async_by_tool.get(spec.name)
             if is_async is None:
-                is_async = self._async_tools[spec.name] = spec.is_async
+                is_async = self._is_async_by_tool[spec.name] = spec.is_async
             return_value = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
             return encode_result(return_value, spec, redaction)
         except NotInRegion:

@@ -72,7 +72,7 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
     text, accepted_nodes = arguments.get("text"), arguments.get("accepted_nodes") or ()
     text = text if isinstance(text, str) else ""
     profile: Profile = "intents" if arguments.get("profile") == "intents" else "plan"
-    plan, inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True
+    plan, allows_inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True
     try:
         if profile == "intents":
             parsed_plan = parse_intents(plan, text, tools, context=context)
@@ -83,7 +83,7 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
                 tools,
                 accepted_nodes=accepted_nodes,
                 replan_context=replan_context,
-                allows_inline_agents=inline_agents,
+                allows_inline_agents=allows_inline_agents,
             )
     except PlanInvalid as invalid:
         return encode_plain_json(serialize_rejection(invalid, accepted_nodes=accepted_nodes, profile=profile))

@@ -66,7 +66,7 @@ class RegionBatch:
         tools: every tool that the region's nodes name.
         calls: object that calls the tools.
         inline_nodes: numbers of the nodes whose results are inline in the batch result; `None` for all.
-        reported_count: how many of the nodes that ended in the scheduler were reported by earlier batches.
+        reported_count: number of ended nodes that earlier batches reported.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RegionBatch:
             self._run_until(time.time() + REGION_BATCH_S)
 
     def _run_until(self, until: float) -> None:
-        # The clock is read once per node: the scheduler's time counts as part of the node that it found.
+        # The clock is read once per node: the time in which the scheduler finds a node counts as time of this node.
         now = time.time()
         self._clock.tick(now)
         while not self._is_stopped and self._remaining_bytes > 0 and self._remaining_stored_bytes > 0:
@@ -138,7 +138,7 @@ class RegionBatch:
         self._is_stopped = True
 
     def abandon(self) -> bool:
-        """End the batch without the running node, which is open again; return whether a node was running."""
+        """Take the running node out of the batch: the node is open again. Return whether a node was running."""
         with self._lock:
             was_running, self._current_task = self._current_task is not None, None
             return was_running
@@ -199,8 +199,8 @@ class RegionBatch:
                 return False
             self._current_task = None
         error = timeout_error(task) if now - started_at > timeout_of(task) * outcome.attempts else outcome.error
-        is_plain = outcome.attempts == 1 and outcome.cached is None
-        attempt = ONE_ATTEMPT if is_plain else Attempt(outcome.attempts, cached=outcome.cached)
+        is_plain = outcome.attempts == 1 and outcome.cache_provenance is None
+        attempt = ONE_ATTEMPT if is_plain else Attempt(outcome.attempts, cached=outcome.cache_provenance)
         if error is not None:
             if outcome.full_text is not None and error is outcome.error:
                 self.long_failures[task.ref.node] = outcome.full_text

@@ -39,7 +39,7 @@ class OffloadedRegionState:
         last_report: reference of the previous batch report; `None` before the first report.
         first_input: input of the first batch; `None` after the first batch. The first report contains this input for
             other workers.
-        reported_count: how many of the nodes that ended in the scheduler have been reported.
+        reported_count: number of ended nodes that have been reported.
         counts: status -> number of reported nodes of the region.
         completed_end_node_count: number of completed nodes without dependents.
     """

@@ -235,8 +235,8 @@ class ResultCache:
             self._memory[key] = result
             self._memory_bytes += _size_of(result) - (_size_of(replaced_result) if replaced_result is not None else 0)
             while self._memory_bytes > MAX_MEMORY_BYTES:
-                _, oldest = self._memory.popitem(last=False)
-                self._memory_bytes -= _size_of(oldest)
+                _, evicted_result = self._memory.popitem(last=False)
+                self._memory_bytes -= _size_of(evicted_result)
 
 
 def _size_of(result: CachedResult) -> int:

@@ -228,8 +228,8 @@ def _start_thread(run_nodes: BatchFunction, calls: PureCalls) -> "asyncio.Future
                 context.run(run_nodes)
         # The outermost frame of this thread: an unexpected error must fail the attempt, which would otherwise wait
         # forever.
-        except BaseException as unexpected:
-            error = unexpected
+        except BaseException as raised_error:
+            error = raised_error
         finally:
             calls.close()
         # The loop may be gone if the worker stopped without waiting for this thread.

@@ -1,7 +1,8 @@
 """Requests of services to wait, with status 429 or 503 and `Retry-After`.
 
-An attempt that is asked to wait does not count (`dagwright.activities.deferral`), for at most `MAX_WAIT_S` in total.
-Later requests to wait are ordinary failures. A response without a time to wait is also an ordinary failure.
+An attempt that is asked to wait does not count (`dagwright.activities.deferral`). After
+`MAX_WAIT_S` since the first request to wait, further requests are ordinary failures. A response without a time to wait
+is also an ordinary failure.
 """
 
 import random

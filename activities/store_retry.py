@@ -128,7 +128,7 @@ class StoreRetry:
             self._is_wait_reported = False
 
     async def _pause(self, pause_s: float) -> None:
-        # A request for a thread runs outside the attempt's task, so a cancellation does not interrupt it. Poll instead.
+        # Poll: a request from a thread runs outside the attempt's task, so a cancellation does not interrupt it.
         for _ in range(max(1, round(pause_s / _POLL_INTERVAL_S))):
             if self._cancellation.is_requested:
                 raise asyncio.CancelledError

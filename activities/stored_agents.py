@@ -66,7 +66,7 @@ def stored_agent_activity(
         tool = activity.info().activity_type
         if not tool.startswith(AGENT_PREFIX):
             raise ApplicationError(f"The worker knows no tool {tool!r}; check the plan again", type=TOOL_CHANGED)
-        call = await activity_of(tool.removeprefix(AGENT_PREFIX), checked_version())
-        return await call(*(json_from_bytes(argument.payload.data) for argument in arguments))
+        call_agent = await activity_of(tool.removeprefix(AGENT_PREFIX), checked_version())
+        return await call_agent(*(json_from_bytes(argument.payload.data) for argument in arguments))
 
     return call_stored_agent

@@ -1,4 +1,4 @@
-"""Pause calls of tools and agents that their worker does not have, until a worker has the tool or agent.
+"""Pause calls of tools and agents that this worker does not have, until a worker has the tool or agent.
 
 The queue of a tool or agent file keeps its name when the file changes, so a call may reach a worker whose version of
 the file no longer has the tool, or does not have it yet. The server keeps the call, without using up its attempts,
@@ -23,7 +23,7 @@ from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.server.tool_pauses import pause_call
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.unknown_tools")
-_NEXT_ATTEMPT = timedelta(seconds=30)
+_RETRY_DELAY = timedelta(seconds=30)
 """Delay before the next attempt of a call that the server cannot pause."""
 
 DynamicActivity = Callable[[Sequence[RawValue]], Awaitable[RawValue]]
@@ -56,6 +56,6 @@ def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) ->
             await pause_call(client, run, info.activity_id, reason=text)
         except RPCError as error:
             _LOG.warning("a call of a missing tool cannot be paused, so it is retried", tool=tool, error=str(error))
-        raise ApplicationError(text, type=ERROR_TOOL_MISSING, next_retry_delay=_NEXT_ATTEMPT)
+        raise ApplicationError(text, type=ERROR_TOOL_MISSING, next_retry_delay=_RETRY_DELAY)
 
     return call_unknown_tool

@@ -169,8 +169,8 @@ class LargeValues:
         self._cache[ref] = task.result()
         self._cache_bytes += len(task.result().content)
         while self._cache_bytes > MAX_CACHE_BYTES:
-            _, oldest = self._cache.popitem(last=False)
-            self._cache_bytes -= len(oldest.content)
+            _, evicted_value = self._cache.popitem(last=False)
+            self._cache_bytes -= len(evicted_value.content)
 
     async def store_result(
         self, value: Any, encoded: bytes, *, projections: Sequence[Projection], name: str
