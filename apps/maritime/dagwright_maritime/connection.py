@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SERVER_ATTEMPTS = 24
 """Attempts of a tool that uses the server; with `RETRY_AFTER` between them, an outage may last two minutes."""
 _MAX_FAILURES = 3
-"""Number of attempts without a response of a running server after which the call fails."""
+"""A call fails after this number of attempts in which a running server did not respond."""
 
 
 @dataclass(frozen=True, slots=True)

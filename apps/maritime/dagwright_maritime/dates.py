@@ -76,8 +76,8 @@ def _period_between(text: str, today: date) -> Period | None:
     match = re.fullmatch(r"(?:between |from )?(.+?) (?:to|and|until|till|through|-|–) (.+)", text)
     if match is None:
         return None
-    first, last = _closed_period(match[1], today), _closed_period(match[2], today)
-    return (first[0], last[1]) if first is not None and last is not None else None
+    start_period, end_period = _closed_period(match[1], today), _closed_period(match[2], today)
+    return (start_period[0], end_period[1]) if start_period is not None and end_period is not None else None
 
 
 def _closed_period(text: str, today: date) -> Period | None:

@@ -75,8 +75,8 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     except IndexMissing as error:
         raise index_missing_error(error) from None
     # `_meta` may have any content; unexpected forms are ignored.
-    meta = _object(mapping.get("_meta"))
-    descriptions = _object(meta.get("fields"))
+    meta = _object_or_empty(mapping.get("_meta"))
+    descriptions = _object_or_empty(meta.get("fields"))
     fields = {
         name: _field(name, field_mapping, descriptions.get(name))
         for name, field_mapping in mapping.get("properties", {}).items()
@@ -85,12 +85,12 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     return IndexFields(index, ordered_fields, types_of(mapping), _today(meta))
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object_or_empty(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
 def _field(name: str, mapping_entry: Mapping[str, Any], meta_entry: Any) -> IndexField:
-    entry = {"description": meta_entry} if isinstance(meta_entry, str) else _object(meta_entry)
+    entry = {"description": meta_entry} if isinstance(meta_entry, str) else _object_or_empty(meta_entry)
     description, synonyms = entry.get("description"), entry.get("synonyms")
     words = [synonyms] if isinstance(synonyms, str) else synonyms if isinstance(synonyms, list) else []
     return IndexField(
@@ -102,7 +102,7 @@ def _field(name: str, mapping_entry: Mapping[str, Any], meta_entry: Any) -> Inde
 
 
 def _today(meta: Mapping[str, Any]) -> date:
-    today = _object(meta.get("loaded")).get("today")
+    today = _object_or_empty(meta.get("loaded")).get("today")
     try:
         return date.fromisoformat(today) if isinstance(today, str) else datetime.now(UTC).date()
     except ValueError:

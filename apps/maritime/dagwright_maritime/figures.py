@@ -16,7 +16,7 @@ from dagwright_maritime.slots import EsResults
 
 MAX_TABLES = 12
 MAX_ROWS = 50
-_MAX_COMPARED = 5
+_MAX_COMPARED_ROWS = 5
 """Maximum number of rows of a table in which each row is compared with the first row."""
 _MAX_DISTINCT_TEXTS = 8
 """Maximum number of distinct texts of a document field that get their own table."""
@@ -345,7 +345,7 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Gr
     )
     if grouping.is_additive and (len(rows) > 1 or grouping.omitted_count):
         summary_rows.append(("all together", [column.total_value for column in columns_with_values]))
-    columns = [column.column for column in columns_with_values]
+    columns = [column_values.column for column_values in columns_with_values]
     return Table(
         grouping.title,
         grouping.name,
@@ -386,7 +386,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
         yield from _columns_with_shares(name, values, total, omitted_count=0, total_value=total)
     else:
         yield _ColumnValues(Column(name), values)
-    if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
+    if 1 < len(values) <= _MAX_COMPARED_ROWS and len(numbers) + values.count(None) == len(values):
         yield _ColumnValues(Column(f"{name}: first minus this"), [_comparison(values[0], value)[0] for value in values])
 
 

@@ -58,7 +58,7 @@ def _results_text(results: EsResults, rows: int) -> str:
 
 
 def _page_text(results: EsResults, rows: int) -> str:
-    """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
+    """Return the documents of a page, and their number; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
     count, shown_count = len(results.hits), len(hits) if any(hits) else 0
     match_note = "" if results.total is None else f" {results.total:,} match in all."
