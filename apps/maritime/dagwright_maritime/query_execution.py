@@ -237,7 +237,7 @@ def _missing_values(gap: Gap) -> MissingValues:
     return MissingValues(
         group=gap.group,
         metric=gap.metric,
-        groups=gap.groups,
+        groups=gap.group_count,
         with_value=gap.with_value,
-        without=list(gap.without[:_MAX_GROUPS_WITHOUT_VALUE]),
+        without=list(gap.keys_without_value[:_MAX_GROUPS_WITHOUT_VALUE]),
     )

@@ -22,9 +22,9 @@ from dagwright_onboarding.verbs import NewParty, create_parties
 
 VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"
-"""Code for a session name (`@name`) that cannot be used."""
+"""Code for an unusable session name (`@name`)."""
 INVALID_ARGUMENTS = "invalid_arguments"
-"""Code for the id of a party in the plan that cannot be used."""
+"""Code for an unusable party id in the plan."""
 MAX_PROBLEMS_BYTES = 150_000
 """Limit of all problems as JSON: the run stores and reports them."""
 

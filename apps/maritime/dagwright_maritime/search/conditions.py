@@ -40,11 +40,11 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
-    check_kind = _CONDITION_CHECKS.get(kind)
-    if check_kind is None:
+    condition_check = _CONDITION_CHECKS.get(kind)
+    if condition_check is None:
         check.add_problem((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITION_CHECKS)}")
         return {}
-    return {kind: check_kind(check, body, (*path, kind), depth)}
+    return {kind: condition_check(check, body, (*path, kind), depth)}
 
 
 def check_date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:

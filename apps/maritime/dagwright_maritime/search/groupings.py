@@ -72,8 +72,8 @@ def _check_grouping(check: Check, value: Any, path: Path, *, depth: int, enclosi
     if not isinstance(value, dict):
         check.add_problem(path, "expected an object with the kind of an aggregation")
         return {}
-    bodies_by_kind = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
-    nested_aggregations = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
+    bodies_by_kind = {kind: member for kind, member in value.items() if kind not in ("aggs", "aggregations")}
+    nested_aggregations = [member for kind, member in value.items() if kind in ("aggs", "aggregations")]
     kind_and_body = check.single_member(bodies_by_kind, path, expected="the kind of an aggregation")
     if kind_and_body is None:
         return {}

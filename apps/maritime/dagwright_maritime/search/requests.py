@@ -195,7 +195,7 @@ def translate_error(error: "OpenSearchException", index: str) -> RequestFailed |
         return RetryLater(f"The search server does not answer: {error.error}", after=RETRY_AFTER)
     if not isinstance(error, TransportError) or not isinstance(error.status_code, int):
         return RetryLater(f"The search server returned an invalid response: {error}", after=RETRY_AFTER)
-    error_types, reason = _reason(error)
+    error_types, reason = _types_and_reasons(error)
     detail = f"{error.status_code}: {reason}"
     if "index_not_found_exception" in error_types:
         return IndexMissing(f"There is no index {index!r} on the search server")
@@ -214,7 +214,7 @@ def translate_error(error: "OpenSearchException", index: str) -> RequestFailed |
     return QueryInvalid(f"The search server rejects the query: {detail}")
 
 
-def _reason(error: "TransportError") -> tuple[list[str], str]:
+def _types_and_reasons(error: "TransportError") -> tuple[list[str], str]:
     """Return the types of a server error, and its reasons, the innermost first."""
     failure = error.info.get("error") if isinstance(error.info, Mapping) else None
     if not isinstance(failure, Mapping):
@@ -228,7 +228,7 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
 
 
 def _remove_repetition(reason: str) -> str:
-    """Return a reason once: the server repeats reasons about dates."""
+    """Return a reason without its repetition: the server writes reasons about dates twice."""
     half = reason[: (len(reason) - len(": []")) // 2]
     return half if reason == f"{half}: [{half}]" else reason
 

@@ -10,9 +10,9 @@ from dagwright_maritime.search.limits import Json, QueryLimits
 RESULT_LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of the documents of one result as JSON; also size limit of its groups and figures."""
 _KEYS_SHOWN = 20
-_FIGURES = ("avg", "min", "max", "stats", "percentiles")
+_NULLABLE_FIGURES = ("avg", "min", "max", "stats", "percentiles")
 """Figures that are null if no document has a value; a sum is 0 in that case, so the gap cannot be detected."""
-_ONE_GROUP = ("filter", "missing")
+_SINGLE_GROUP_KINDS = ("filter", "missing")
 
 _AS_TEXT = "_as_string"
 
@@ -28,26 +28,30 @@ class Gap:
     Args:
         group: name of the grouping; empty if the figure is over all documents.
         metric: name of the figure.
-        groups: number of groups.
-        without: keys of the groups without a value, in the order of the result.
+        group_count: number of groups.
+        keys_without_value: keys of the groups without a value, in the order of the result.
     """
 
     group: str
     metric: str
-    groups: int
-    without: Sequence[str]
+    group_count: int
+    keys_without_value: Sequence[str]
 
     @property
     def with_value(self) -> int:
-        return self.groups - len(self.without)
+        return self.group_count - len(self.keys_without_value)
 
     def describe(self) -> str:
         """Return the gap as a sentence."""
         if not self.group:
             return f"{self.metric} is not available: no document has a value."
-        key_list = ", ".join(self.without[:_KEYS_SHOWN])
-        omitted_note = f" and {len(self.without) - _KEYS_SHOWN} more" if len(self.without) > _KEYS_SHOWN else ""
-        available = f"{self.metric} is available for {self.with_value} of {self.groups}"
+        key_list = ", ".join(self.keys_without_value[:_KEYS_SHOWN])
+        omitted_note = (
+            f" and {len(self.keys_without_value) - _KEYS_SHOWN} more"
+            if len(self.keys_without_value) > _KEYS_SHOWN
+            else ""
+        )
+        available = f"{self.metric} is available for {self.with_value} of {self.group_count}"
         return f"{available} ({self.group}); missing for {key_list}{omitted_note}."
 
 
@@ -184,14 +188,14 @@ def _in_order(aggregations_of_query: Mapping[str, Any], aggregations: Mapping[st
     """Return aggregations in the order of the query; the server returns them in another order."""
     other_aggregations = {name: value for name, value in aggregations.items() if name not in aggregations_of_query}
     return other_aggregations | {
-        name: _inside_in_order(aggregations_of_query[name], aggregations[name])
+        name: _order_nested(aggregations_of_query[name], aggregations[name])
         for name in aggregations_of_query
         if name in aggregations
     }
 
 
-def _inside_in_order(kinds: Mapping[str, Any], grouping: Json) -> Json:
-    inner_aggregations, buckets = kinds.get("aggs", {}), grouping.get("buckets")
+def _order_nested(definition: Mapping[str, Any], grouping: Json) -> Json:
+    inner_aggregations, buckets = definition.get("aggs", {}), grouping.get("buckets")
     if not inner_aggregations:
         return grouping
     if isinstance(buckets, list):
@@ -242,20 +246,20 @@ def _gaps(aggregations: Any, groups: Sequence[tuple[str, Any]], *, group: str) -
         groups: the groups with these aggregations, by key.
         group: name of the aggregation that made the groups.
     """
-    for name, kinds in aggregations.items():
-        kind = next(iter(kinds))
-        gaps = [(key, bucket.get(name, {})) for key, bucket in groups]
-        if kind in _FIGURES:
-            without = [key for key, figure in gaps if is_empty_figure(figure)]
-            if without:
-                yield Gap(group, name, len(gaps), without)
-        elif "aggs" in kinds:
-            inner_gaps = [
-                (" / ".join(part for part in (key, inner_key) if part), bucket)
-                for key, grouping in gaps
-                for inner_key, bucket in bucket_list(grouping) or ()
+    for name, definition in aggregations.items():
+        kind = next(iter(definition))
+        keyed_results = [(key, bucket.get(name, {})) for key, bucket in groups]
+        if kind in _NULLABLE_FIGURES:
+            keys_without_value = [key for key, figure in keyed_results if is_empty_figure(figure)]
+            if keys_without_value:
+                yield Gap(group, name, len(keyed_results), keys_without_value)
+        elif "aggs" in definition:
+            nested_groups = [
+                (" / ".join(part for part in (key, nested_key) if part), bucket)
+                for key, grouping in keyed_results
+                for nested_key, bucket in bucket_list(grouping) or ()
             ]
-            yield from _gaps(kinds["aggs"], inner_gaps, group=group if kind in _ONE_GROUP else name)
+            yield from _gaps(definition["aggs"], nested_groups, group=group if kind in _SINGLE_GROUP_KINDS else name)
 
 
 def is_empty_figure(figure: Any) -> bool:

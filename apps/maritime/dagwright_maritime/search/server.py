@@ -136,7 +136,7 @@ class LocalSearch:
             if await self._wait_until_responsive(server.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
                 return server
             print_progress(f"the search server, process {server.pid}, does not answer and is started again")
-        # Stop a server whose starting command was killed before it wrote the address.
+        # Stop a server whose start was interrupted before the address was written.
         await self._daemon.stop()
         return await self._start(await get_program(self.cache_home))
 
