@@ -36,7 +36,7 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
     (({"compiled": _COMPILED_PLAN, "map_batch": {}},), "invalid: invalid input: not a map batch"),
     (
         ({"compiled": _COMPILED_PLAN, "map_batch": _BATCH_WITH_RUNNING_NODE},),
-        "invalid: invalid input: a node that the items",
+        "invalid: invalid input: the items of a map batch read",
     ),
     (({"plan": None},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
