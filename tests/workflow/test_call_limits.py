@@ -206,7 +206,8 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         await declare_limit(client, service.subject, earlier_limit, task_queue=runs.task_queue)
 
         async def is_listed() -> bool:
-            return (await list_limits(client))[service.subject].declared_limit == earlier_limit
+            limit_settings = (await list_limits(client)).get(service.subject)
+            return limit_settings is not None and limit_settings.declared_limit == earlier_limit
 
         await eventually(is_listed)
         with capture_logs() as logs:

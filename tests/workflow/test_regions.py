@@ -151,13 +151,15 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
-    nodes = [{"id": "secret", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}}]
+    nodes = [{"id": "with_secret", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}}]
     with pytest.raises(PlanInvalid, match="'pure_secret' takes no secrets"):
         await runs.run({"nodes": nodes})
     tools = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
     compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, tools), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
-        "secret": failed_node("secret_not_allowed: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
+        "with_secret": failed_node(
+            "secret_not_allowed: 'pure_secret' takes no secrets: its results could expose 'TOKEN'"
+        )
     }
 
 
