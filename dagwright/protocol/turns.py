@@ -82,7 +82,7 @@ class TurnStart:
     fairness: Fairness | None = None
 
     def to_json(self) -> dict[str, Any]:
-        encoded = {"run_id": self.run_id, "start": dict(self.run_input), "request": self.request}
+        encoded: dict[str, Any] = {"run_id": self.run_id, "start": dict(self.run_input), "request": self.request}
         encoded |= {"version": self.version, "workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
         encoded |= {} if self.fairness is None else {"fairness": self.fairness.to_json()}

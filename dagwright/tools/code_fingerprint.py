@@ -58,7 +58,7 @@ class CodeFingerprinter:
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
     def _module_fingerprints(self, tool_module: ModuleType) -> list[str]:
-        """Return the fingerprints of the module of a tool and of the modules that it needs, sorted."""
+        """Return the sorted fingerprints of a tool's module and the modules that it needs."""
         if tool_module.__name__ not in self._fingerprints:
             self._fingerprints[tool_module.__name__] = self._collect_fingerprints(tool_module)
         return self._fingerprints[tool_module.__name__]

@@ -28,7 +28,7 @@ class FunctionBench(ActivityBench):
         self, function: Callable[..., Any], *, store: PayloadStore | None = None, drain_limit_s: float | None = None
     ) -> None:
         environment = ToolEnvironment(
-            Path(), secret=SECRETS.get, binding_of=BINDINGS.__getitem__, drain_limit_s=drain_limit_s
+            Path(), find_secret=SECRETS.get, binding_of=BINDINGS.__getitem__, drain_limit_s=drain_limit_s
         )
         store = store or MemoryStore()
         values, cache = LargeValues(store, retry_pauses_s=()), ResultCache(store)

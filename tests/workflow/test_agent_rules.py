@@ -11,7 +11,7 @@ from tests.workflow.driving import TOOLS, LocalRun, tool_calls
 
 def agent_run(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> LocalRun:
     spec = AgentSpec("helper", tools={name: TOOLS[name] for name in tools}, **fields)
-    return LocalRun(agent_plan(spec, prompt="You are helpful.", results={}), *script, objective="Go on.")
+    return LocalRun(agent_plan(spec, prompt="You are helpful.", result_titles={}), *script, objective="Go on.")
 
 
 def prompt_of(run: LocalRun, call_number: int) -> str:

@@ -30,7 +30,7 @@ def plan_with_agents(*names: str) -> CompiledPlan:
             name,
             kind="plan",
             arguments={"objective": f"Say {name}."},
-            sub_plan=agent_plan(AgentSpec(name), prompt="You are brief.", results={}),
+            sub_plan=agent_plan(AgentSpec(name), prompt="You are brief.", result_titles={}),
             timeout_s=0.0,
         )
         for name in names

@@ -259,7 +259,7 @@ async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, t
             limits=f"model:{model_name} tokens=60000",
         )
         async with serving_runs(client, ToolRegistry.of(echo), settings=settings) as runs:
-            plan = agent_plan(AgentSpec("helper", tools={"echo": runs.tools["echo"]}), prompt="Ask.", results={})
+            plan = agent_plan(AgentSpec("helper", tools={"echo": runs.tools["echo"]}), prompt="Ask.", result_titles={})
             started_at = time.monotonic()
             document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
             assert document["output"] == "done"

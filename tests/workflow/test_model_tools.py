@@ -120,7 +120,7 @@ async def test_tools_of_an_agent_call_the_model_of_the_run(client: Client, tmp_p
     steps = (tool_call("calculator", query="55 from 69"), expression_response("69 - 55"), "It is 14.")
     async with ModelServer(*steps) as model, serve(client, tmp_path, model) as runs:
         spec = AgentSpec("helper", tools={"calculator": runs.tools["calculator"]})
-        plan = agent_plan(spec, prompt="Calculate.", results={})
+        plan = agent_plan(spec, prompt="Calculate.", result_titles={})
         inputs = {"objective": "What is 69 less 55?"}
         handle = await runs.start_compiled_plan(plan, inputs=inputs, model={"model": "large", "seed": 7})
         document = await document_of(handle)

@@ -190,7 +190,7 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     cursors = [update.view.cursor for update, _ in updates]
     assert len(execution_ids) > 2
     assert cursors == sorted(cursors)
-    assert cursors[-1].run == len(execution_ids)
+    assert cursors[-1].execution == len(execution_ids)
     # When a new execution starts, no node returns to an earlier status, and each view still has the plan.
     nonempty_statuses = [statuses for _, statuses in updates if statuses]
     assert [statuses for _, statuses in updates[len(updates) - len(nonempty_statuses) :]] == nonempty_statuses

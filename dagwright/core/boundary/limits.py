@@ -98,7 +98,7 @@ DRAIN_AT_BYTES = 16_000_000
 DRAIN_AT_SIGNALS = 8_000
 """Signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
 JOINED_LIMIT_BYTES = 250_000_000
-"""Maximum size of the list of all results of a large map; a worker holds several copies of the list in memory."""
+"""Maximum size of a large map's list of results; a worker holds several copies of the list in memory."""
 MAX_INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Maximum size of the inline results in the report of a map batch; larger results go through the store. There may be
 500 batches."""

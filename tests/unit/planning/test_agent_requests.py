@@ -60,7 +60,7 @@ def test_marker_of_every_request_type_is_parsed(marker: str, request_document: d
 
 
 def _started_agent() -> RunScheduler:
-    scheduler = create_scheduler(agent_plan(AGENT, prompt="", results={}), {"objective": "Pay."})
+    scheduler = create_scheduler(agent_plan(AGENT, prompt="", result_titles={}), {"objective": "Pay."})
     scheduler.features.extension.set_extender(AgentLoop(AGENT))
     scheduler.start(0.0)
     return scheduler

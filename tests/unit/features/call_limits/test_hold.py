@@ -1,4 +1,4 @@
-"""Starts of calls after a hold, during which calls wait because a service asked them to, and the start intervals."""
+"""Times of calls after a hold, during which calls wait because a service asked them to."""
 
 from dagwright.features.call_limits.hold import Hold
 
