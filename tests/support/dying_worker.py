@@ -20,12 +20,12 @@ DEATH_FILE = "die-in-a-workflow-task"
 _original_dispatch = Engine._dispatch
 
 
-async def _dispatch_or_die(self: Engine, use: HistoryUse, at: float) -> HistoryUse:
+async def _dispatch_or_die(self: Engine, history_use: HistoryUse, at: float) -> HistoryUse:
     death_file = Path(os.environ[FOLDER_VARIABLE]) / DEATH_FILE
     if not workflow.unsafe.is_replaying() and death_file.exists():
         death_file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    return await _original_dispatch(self, use, at)
+    return await _original_dispatch(self, history_use, at)
 
 
 if __name__ == "__main__":

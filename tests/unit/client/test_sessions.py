@@ -63,10 +63,10 @@ class _FakeSessions(Sessions):
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
         self._session = session
-        self._existing_run = existing_run
+        self._found_run = existing_run
 
     async def find_same_run(self, *_: Any) -> StartedRun | None:
-        return self._existing_run
+        return self._found_run
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:
