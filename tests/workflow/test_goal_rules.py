@@ -209,7 +209,7 @@ def test_commands_cannot_use_reserved_ids_or_set_results_of_planner_nodes() -> N
         return TWO_NODE_PLAN
 
     assert run_goal(send_commands_and_plan, "7").final_document()["output"] == "7"
-    expected = ["is reserved for nodes that the run adds"] * 2 + ["a node of the run itself"]
+    expected = ["is reserved for nodes that the run adds"] * 2 + ["only the run itself may set the result"]
     assert [text in (reason or "") for text, reason in zip(expected, rejections, strict=True)] == [True] * 3
 
 
