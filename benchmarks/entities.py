@@ -154,7 +154,7 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], SearchTextMaker]] = {
     "swapped letters": (("person",), _swap_letters),
     "one word too many": (("company", "fund"), lambda _generator, name: f"{name} Feeder"),
     "near miss": (("person", "company", "fund"), _misspell),
-    "nothing like it": (("person",), lambda generator, _name: " ".join(generator.choices(["zwyq", "xkvj", "uqux"], 2))),
+    "nothing like it": (("person",), lambda generator, _name: " ".join(generator.sample(["zwyq", "xkvj", "uqux"], 2))),
 }
 """Kind of search -> the kinds of parties to search for, and the function that makes the search text from a name."""
 

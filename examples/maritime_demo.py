@@ -98,7 +98,9 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Load the shipments if they are missing, and return a status message."""
-    message = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
+    message = (
+        f"{data.document_count:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
+    )
     async with open_client(address) as client:
         if await is_loaded(client, indices, data):
             return message
