@@ -1,6 +1,6 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
-CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding scripts/format_markdown.py scripts/reference tests
+CODE := dagwright worker.py starter.py examples benchmarks apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding scripts/format_markdown.py scripts/reference tests
 # Options of the test targets: files, folders or tests to run, and their timeout in minutes.
 PATHS ?= tests
 MINUTES ?= 75
