@@ -53,8 +53,8 @@ def _problems_of_human_node(node: Node) -> Iterator[FieldProblem]:
     if node.arguments:
         yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
     if node.on_error == "ask":
-        reason = "a question to a person cannot have 'on_error: ask'"
-        yield ("on_error",), reason, "use 'on_timeout' for a question that is not answered"
+        message = "a question to a person cannot have 'on_error: ask'"
+        yield ("on_error",), message, "use 'on_timeout' for a question that is not answered"
     if node.approval not in ("policy", "never"):
         yield ("approval",), "a question to a person needs no approval", "omit 'approval'"
 

@@ -164,8 +164,8 @@ def schema_of_output(checked_plan: CheckedPlan) -> ValueSchema:
     """Return the schema of the output of a plan; by default the results of the nodes without dependents."""
     values = PlanValues.of_plan(checked_plan)
     if checked_plan.plan.output is None and not checked_plan.output_bindings:
-        dependencies = {number for numbers in checked_plan.dependencies for number in numbers}
-        final_ids = [node.id for number, node in enumerate(checked_plan.nodes) if number not in dependencies]
+        with_dependents = {number for numbers in checked_plan.dependencies for number in numbers}
+        final_ids = [node.id for number, node in enumerate(checked_plan.nodes) if number not in with_dependents]
         return ValueSchema.of_object({node_id: values.results[node_id] for node_id in final_ids})
     parts = [(path, values.of_template(template)) for path, template in checked_plan.output_bindings]
     return _compose_schema(replace_parts(checked_plan.plan.output, parts))

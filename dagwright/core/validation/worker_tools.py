@@ -294,7 +294,7 @@ def _is_argument_of(path: BindingPath, slot: str) -> bool:
 
 
 def _value_at(value: Any, path: BindingPath) -> Any:
-    """Return the value at a path, or the stored value that contains it."""
+    """Return the value at a path, or the innermost value on the path, such as a value reference."""
     for step in path:
         is_key = isinstance(value, Mapping) and step in value
         is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
