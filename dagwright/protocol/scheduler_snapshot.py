@@ -249,7 +249,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
 
 
 def _is_list_of_items(record: Record) -> bool:
-    """Return whether the result is the list of the items' results, which the records of the items have."""
+    """Return whether the result is the list of the results in the records of its items."""
     return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].map_batch is None
 
 

@@ -254,8 +254,7 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             raise _unreachable(subject) from None
         except WorkflowUpdateFailedError as error:
-            # For any other error type, the update is sent again: the execution continued as new before it accepted the
-            # update.
+            # With any other error type, the execution continued as new before it accepted the update: send it again.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REJECTED:
                 raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None

@@ -111,7 +111,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
 
 
 async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | None:
-    """Return the top-level run of a sub-plan's run, which must be retained as well; `None` for a top-level run.
+    """Return the ID of the top-level run of a sub-plan's run; `None` for a top-level run.
 
     Raises:
         RetentionUnknown: the memo has an invalid value.
