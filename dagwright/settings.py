@@ -327,7 +327,7 @@ class Settings(BaseModel):
     def settings_of_runs(self) -> dict[str, str]:
         """Return the current settings that may affect a run: variable -> value, with secrets in plain text.
 
-        Equivalent paths of a file or folder have the same value.
+        Paths of the same file or folder have the same value.
         """
         prefix = f"{_PREFIX}SECRET_"
         variables = {variable: value for variable, value in os.environ.items() if variable.startswith(prefix)}

@@ -108,7 +108,7 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool and wait until all workers apply the pause. If the tool is paused already, return its pause."""
+    """Pause a tool and wait until all workers apply the pause; return the pause of a tool that was paused already."""
     is_new = await start_note(
         client,
         wire.WORKFLOW_PAUSED_TOOL,

@@ -125,8 +125,8 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
     """
     start_times: dict[str, datetime] = {}
     for run in runs:
-        earlier_start = start_times.get(run.workflow_id, run.earliest_start)
-        start_times[run.workflow_id] = min(run.earliest_start, earlier_start)
+        recorded_start = start_times.get(run.workflow_id, run.earliest_start)
+        start_times[run.workflow_id] = min(run.earliest_start, recorded_start)
     run_ids = {run.run_id for run in runs}
     for run in runs:
         if run.chain_started_at is None and run.first_run_id not in run_ids:
