@@ -6,7 +6,7 @@ concurrent changes cannot redirect it. `FileAccess` rejects hidden names, links 
 files folder, or, in a run that was started with an API key, the subfolder of the owner of the key.
 
 A file with several names (hard links) is rejected: one of the other names, which cannot be looked up, may be in the
-folder of another owner or in the state folder. Runs without an owner must not read the state folder either.
+folder of another owner or in the state folder. No run may read the state folder, even without an owner.
 """
 
 import hashlib
