@@ -6,7 +6,7 @@
     feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-States that a node has only between two reads of the run are omitted, such as a failure before a retry.
+A state that begins and ends between two reads of the run is omitted, such as a failure before a retry.
 The start of a node and all requests for feedback are always reported.
 """
 
@@ -34,7 +34,7 @@ _START_CURSOR = SubscriptionCursor(START)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A position in the events of a run, as text for example `1-145`: event 145 of the first execution.
+    """A position in the events of a run, as text for example `1-145`: history event 145 of the first execution.
 
     A position within the events of one moment has three parts, for example `1-40.1-145.3`.
     A moment is a position in the history at which the run was read. Any process can resume from a cursor, because the
@@ -220,7 +220,7 @@ class TextDelta(RunEvent):
     """A piece of a model's response.
 
     Args:
-        node_id: node of the model call; `None` for the rest of a response that is read when the run has ended.
+        node_id: node of the model call; `None` for the rest of a response, read when the run has ended.
         offset: offset of the piece in the response, in characters.
         starts_over: discard earlier pieces; the response starts with this piece.
     """

@@ -89,13 +89,13 @@ class ForkDraft:
 
     def to_json(self) -> dict[str, Any]:
         """Return the planned execution of the fork as JSON."""
-        runs = [
+        executed_tasks = [
             {"node_id": task_id, "reason": reason, "effects": self.effects.get(task_id)}
             for task_id, reason in self.prediction.runs.items()
         ]
         return {
             "reused": self.prediction.reused,
-            "runs": runs,
+            "runs": executed_tasks,
             "reused_if_unchanged": self.prediction.reused_if_unchanged,
             "decided_later": self.prediction.decided_later,
             "omitted": [*self.omitted],
@@ -353,7 +353,7 @@ def with_current_tools(
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRejected(f"nodes of this run have superseded other nodes; {advice}")
     declarations = {}
-    # A plan may also declare tools that no node calls yet, for nodes in later answers.
+    # A plan may also declare tools that no node calls yet, for nodes that later answers add.
     called_tools = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         current_tool = tools.get(name)

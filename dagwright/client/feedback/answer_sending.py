@@ -207,5 +207,5 @@ async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Ma
 
 
 def _with_path(message: str, request_ref: RequestRef | None, request_id: str) -> str:
-    """Return the message with the full ID of the request: the run knows only the last part of the path."""
+    """Return the message with the full ID of the request: the run knows only the last part of the ID."""
     return message if request_ref is None else message.replace(repr(request_ref.request_id), repr(request_id), 1)

@@ -86,8 +86,8 @@ class InboxPage:
     Args:
         requests: matching requests, the oldest first; the requests of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
-        omitted: run -> number of its open requests that are not listed, whether or not they match; only runs of the
-            owner in the filter.
+        omitted: run of the filter's owner -> number of its open requests that are not listed, whether or not they
+            match.
     """
 
     requests: Sequence[OpenRequest]
@@ -102,7 +102,7 @@ async def read_inbox_page(
     inbox_filter: InboxFilter = MATCH_EVERY_REQUEST,
     after: ListCursor | None = None,
 ) -> InboxPage:
-    """Return a page of the inbox: the newest runs are on the first page, and the oldest request is first on its page.
+    """Return a page of the inbox. Pages start with the newest runs; a page starts with its oldest request.
 
     Args:
         limit: number of requests after which the page ends; requests of one run stay on one page.
