@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
-"""Default limit of the node results, as JSON, that one `RunResult` holds."""
+"""Default limit of the node results of one `RunResult`, as JSON."""
 _MAX_REPR_CHARACTERS = 200
 """Maximum length of a value in `repr`."""
 _NODE_OVERHEAD_BYTES = 1024

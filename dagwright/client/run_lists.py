@@ -98,7 +98,7 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        The query may match more runs, which `matches` excludes, for three reasons. A database may ignore the case of
+        For three reasons, the query may match more runs; `matches` excludes them. A database may ignore the case of
         titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. A run that continued
         as new started before its current execution.
         """

@@ -107,7 +107,7 @@ async def _send_as_update(
 
 
 def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
-    """Return the reply for a message sent as a signal: why, and when the run applies the message."""
+    """Return the reply for a message sent as a signal: why it is a signal, and when the run applies it."""
     return (
         f"no worker responded within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
         f"worker serves the run; `dagwright watch {shlex.quote(workflow_id)}` starts a worker"

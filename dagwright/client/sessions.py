@@ -56,8 +56,8 @@ MAX_REJECTIONS = 100
 _OUTDATED_CODES = ("session_changed", "session_busy", "session_ending")
 """Rejection codes of a turn that was prepared for an outdated state of the session."""
 _UPDATE_LOST_STATUSES = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
-"""Statuses of the server for an update that no workflow task has handled. An overloaded server returns a
-different status, after the SDK has retried for ten seconds.
+"""gRPC statuses for an update that no workflow task has handled. An overloaded server returns a different
+status, after the SDK has retried for ten seconds.
 """
 
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)

@@ -34,7 +34,7 @@ class RunStartOptions:
     Args:
         deadline_s: time limit of the whole run, in seconds.
         policy: which calls require approval; the default depends on the author of the plan: a person or a model.
-        needs_approval: whether the plan must be approved before its first tool call, such as the plan of a model.
+        needs_approval: whether the plan must be approved before its first tool call, as plans of models are.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
@@ -61,7 +61,7 @@ class StartRequest:
 
     Args:
         source: JSON of the plan as it was written, with its dialect and context. A run with the same ID must have the
-            same source. If it is `None`, compiled plans are compared, which also differ if tools differ.
+            same source. If it is `None`, compiled plans are compared; they also differ if tools differ.
         workflow_id: ID of the run; `None` generates an ID.
         title: title in lists if the plan has none, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
