@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _NO_RUN_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
-"""Statuses of the server for an ID that no run has or could have."""
+"""gRPC statuses for an ID that no run has or could have."""
 
 
 class ServerRejected(CommandRejected):

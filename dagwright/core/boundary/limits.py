@@ -11,7 +11,7 @@ from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_
 from dagwright.core.text import cut_bytes, cut_characters, decode_first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Maximum size that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
+"""Maximum size that one result adds to the history. The server accepts 2 MB, and 50 MB for a whole history."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
 MAX_BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024

@@ -124,7 +124,7 @@ class _PlanReads:
 
 
 def _inside_item(path: Path) -> Path | None:
-    """Return the path within each item for a path into the list of item results; `None` for the list itself."""
+    """Convert a path in the list of item results to a path in each item; `None` for the list itself."""
     if isinstance(path, str):
         return element_steps(path)
     return path[1:] if path else None
