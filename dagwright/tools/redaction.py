@@ -97,7 +97,7 @@ class _SecretForms:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        # Compiling takes a third of a second for a private key, and is seldom needed.
+        # Compiled on demand: it takes a third of a second for a private key, and is seldom needed.
         return re.compile(self.quoted_forms_pattern())
 
     def quoted_forms_pattern(self) -> str:

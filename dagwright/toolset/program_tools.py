@@ -33,7 +33,7 @@ _NO_SOURCE = ""
 
 @dataclass(frozen=True, slots=True)
 class ProgramTools:
-    """Tools and agents of a program, sorted by how they are loaded.
+    """Tools and agents of a program, grouped by how they are loaded.
 
     Args:
         functions: tools that are passed as objects; the source of a tool is its module or file.
