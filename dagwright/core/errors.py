@@ -143,7 +143,7 @@ class ProblemList(list[Problem]):
 
 
 def limit_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the first `MAX_PROBLEMS` problems with shortened texts; a last entry reports that there are more."""
+    """Return the first `MAX_PROBLEMS` problems with shortened texts; a last entry reports any further problems."""
     shortened_problems: list[Problem] = []
     for problem in problems:
         if len(shortened_problems) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:

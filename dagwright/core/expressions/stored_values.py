@@ -171,7 +171,7 @@ def query_of(path: tuple[str | int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Reference to a secret, which is filled in inside the activity only: `{{secret.NAME}}`."""
+    """Reference to a secret, which only the activity fills in: `{{secret.NAME}}`."""
 
     name: str
 
@@ -203,7 +203,7 @@ class WorkerText:
 
 ValueRef = StoredValue | WorkerText
 REF_TYPES = (dict, list, StoredValue, WorkerText)
-"""Types of values that are not inline, or can contain such values."""
+"""Types of values that are stored, or may contain stored values."""
 
 
 def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
