@@ -1,7 +1,7 @@
 """The rows of the table: each row measures its pairs and returns its figures.
 
-Within a row, the two sides alternate, and the first side changes from pair to pair, so that other load on the machine
-affects both. The first pair of each row is a warm-up and is not counted.
+Each pair measures both sides, in alternating order, so that other load on the machine affects both. The first pair of
+each row is a warm-up and is not counted.
 """
 
 import asyncio

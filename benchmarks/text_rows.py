@@ -47,7 +47,7 @@ class ReadDelays:
 
 
 async def measure_texts(bench: Bench, pairs: int) -> list[Figure]:
-    """Measure the first word and later words, alternately for the model itself and for a run."""
+    """Measure the delay of the first and of later words, alternately for the model itself and for a run."""
     delays_by_name: dict[str, list[ReadDelays]] = {DIRECT_MODEL: [], RUN_MODEL: []}
     async with ModelServer(*script()) as model, _gateway(bench, model) as client:
         for pair in range(pairs + 1):

@@ -54,7 +54,7 @@ NOTHING = PlanFacts()
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Score of a kind of sets, over all plans.
+    """Score of one of the four sets, over all plans.
 
     Args:
         matched: members that were predicted and expected, over all plans.

@@ -26,7 +26,7 @@ class WorkerNetwork:
 
 @contextmanager
 def worker_networks(count: int) -> Iterator[list[WorkerNetwork]]:
-    """Create the networks inside the block.
+    """Create the networks, and delete them at the end of the block.
 
     Raises:
         RuntimeError: this machine does not permit network namespaces; the message has the output of `ip`.
