@@ -53,7 +53,7 @@ def document_of_text(
     """Return the document of a text.
 
     Args:
-        parse_lines: returns the lines with calls or steps of a text, parsed.
+        parse_lines: returns the parsed lines of a text that have a call or step.
         add_lines: adds the parsed lines to the draft of the document.
         example: an example of a line with a call or step.
 
