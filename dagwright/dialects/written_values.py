@@ -366,7 +366,7 @@ class _Reader:
         )
 
     def _keep_complete_parts(self) -> None:
-        """Keep the complete objects of the first list in a truncated text, or without such a list, the complete keys."""
+        """Keep the complete objects of a truncated text's first list, or without such a list, its complete keys."""
         list_index = self._main_list_index()
         if list_index is None:
             root_frame = self.frames[0] if self.frames else None

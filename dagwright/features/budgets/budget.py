@@ -269,7 +269,7 @@ class Budget:
         self._reported_usage = self._reported_usage.minus(reported_usage)
         self.pending_grants.pop(call, None)
         self.busy_time.set_idle(call, is_idle=False)
-        # Without a final report, the total is empty. It also lacks the usage of nested child runs without a report.
+        # The total is empty without a final report, and lacks the usage of nested child runs without a report.
         missing_usage = reported_usage.minus(usage)
         self.unreported_usage.tokens, self.unreported_usage.calls = (
             self.unreported_usage.tokens + missing_usage.tokens,

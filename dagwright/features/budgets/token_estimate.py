@@ -47,9 +47,9 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
-    """Return the tokens of the conversation that a call continues: the usage of the call with the last response.
+    """Return the tokens of the conversation that a call continues: the usage of its last call, which is the largest.
 
-    That call is a dependency of the node, or a dependency of a dependency.
+    The last call is a dependency of the node, or a dependency of a dependency.
     """
     nodes = state.plan.nodes
     candidates = [

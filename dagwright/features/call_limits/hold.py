@@ -12,7 +12,7 @@ from dagwright.core.model.times import format_time
 MAX_HOLD_S = 300.0
 """Longest hold after one response. Only the call that got the response may wait longer, if the service asks for it."""
 RECENT_S = 30.0
-"""Time after the last start that a hold has delayed. Another hold within this time doubles the interval."""
+"""Seconds after the last start that a hold has delayed, in which another hold doubles the interval."""
 WAIT_REQUESTED_PHRASE = "was asked to wait until"
 """First words of the reason why calls wait during a hold."""
 FIRST_INTERVAL_S = 0.1
