@@ -327,7 +327,8 @@ def _applicable_parts(limit: CallLimit, kind: RequestKind) -> CallLimit:
 def _wait_for_day(call: str, now: float) -> float:
     """Return the seconds after which a call requests again, if the budget of the day is used up.
 
-    The wait is limited, because the budget may be raised at any time. After midnight, each call comes back at another time.
+    The wait is limited, because the budget may be raised at any time. After midnight, each call comes back at another
+    time.
     """
     share = zlib.crc32(call.encode()) / 2**32
     wait_s = next_day(now) + share * DAY_SPREAD_S - now

@@ -74,7 +74,7 @@ class HumanFeedback(SchedulerComponent):
     # Hooks.
 
     def needed_hooks(self) -> Collection[str]:
-        """Return the hooks that are needed. Most are only needed once there are requests."""
+        """Return the hooks that are needed. Some are only needed once there are requests."""
         unneeded_hooks = set() if self._has_requests else set(_REQUEST_HOOKS)
         if not self._has_gate:
             unneeded_hooks.add("on_node_ready")
