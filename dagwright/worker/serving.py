@@ -1,7 +1,8 @@
 """Workers of a process: the workflows, the built-in activities and tools, and the tools of the user.
 
 `dagwright worker`, the public `Worker` and the plugin for existing workers compose the same parts: workflows,
-activities, interceptors, and the sandbox that shares Dagwright modules. Each has its own settings and resources.
+activities, interceptors, and the sandbox that shares Dagwright modules. Each of the three has its own settings and
+resources.
 """
 
 import asyncio
