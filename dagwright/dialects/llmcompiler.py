@@ -214,7 +214,7 @@ def _node_of(
     """Return the node of a task.
 
     Args:
-        numbers: numbers of the existing tasks; `in` must be fast.
+        numbers: mapping whose keys are the numbers of the existing tasks.
         problems: list that problems are appended to.
     """
     node: dict[str, Any] = {"id": str(task.number), **action_of_tool(task.tool)}

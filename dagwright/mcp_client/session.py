@@ -47,7 +47,10 @@ OnProgress = Callable[[float, float | None], None]
 
 @dataclass(slots=True)
 class _HttpResponse:
-    """Status and requested delay of the HTTP response to one request. The SDK does not expose them."""
+    """Status of the HTTP response to one request, the delay that it requests, and the service that requests it.
+
+    The SDK does not expose them.
+    """
 
     status: int | None = None
     retry_after: timedelta | None = None
@@ -189,7 +192,7 @@ class McpSession:
 
     async def _cancel_session(self) -> None:
         """Cancel the session, which does not end by itself, and wait until it has ended."""
-        # Cancel the scope instead of the task: the SDK shields the shutdown of a program only from cancelled scopes.
+        # Cancel the scope, not the task: the SDK's shutdown of a program is shielded from cancelled scopes only.
         self._scope.cancel()
         await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
 

@@ -41,7 +41,7 @@ def running_sub_plan_of(scheduler: "RunScheduler", path: str) -> tuple[str, str]
 
 
 def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
-    """Return whether a child run executes a task; only such a run reports its end by signal."""
+    """Return whether a child run executes a task. Child runs report their end by signal."""
     if scheduler.record_of(task_id) is None:
         return False
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
@@ -52,6 +52,6 @@ def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
 
 
 def sub_plan_task(scheduler: "RunScheduler", call: str) -> str | None:
-    """Return the task whose last call is a child run with this id; `None` if there is no such task."""
+    """Return the task whose last call is the child run `call`; `None` if there is no such task."""
     task_id = task_of_call(scheduler.state, call)
     return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None

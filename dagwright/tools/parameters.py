@@ -113,7 +113,7 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
-    """Derive how `function` receives a JSON object whose keys are its parameters, even if there is only one parameter.
+    """Derive how `function` receives a JSON object with one key per parameter, even if its only parameter is a model.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
@@ -192,7 +192,7 @@ def _output_schema(hint: _Hint) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the closure variables that have a value: the name of a recursive tool has none during decoration."""
+    """Return the closure variables that have a value. During decoration, the name of a recursive tool has none yet."""
     definitions: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):

@@ -89,7 +89,7 @@ async def _runs_with_paused_calls(client: Client, tools: Sequence[str]) -> Async
 
 def _queries(running_query: str, tools: Sequence[str]) -> Iterator[str]:
     if not all(map(is_queryable, tools)):
-        # The server indexes names unescaped, and a query cannot contain every name.
+        # The server indexes names unescaped, so a query cannot contain a name with a quote, for example.
         yield running_query
         return
     for start in range(0, len(tools), _TOOLS_PER_QUERY):

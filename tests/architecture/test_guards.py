@@ -1,4 +1,4 @@
-"""The table of guards has every guard, and each row names tests that exist."""
+"""The table of guards has every test of `test_guards_*.py`, and each row names tests that exist."""
 
 import re
 

@@ -280,7 +280,7 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
 
 
 async def test_map_batches_whose_results_the_store_rejects_fail_as_store_rejected(runs: Runs) -> None:
-    """Guard F21: neither an error of the store nor an operator's action is reported as a bug."""
+    """Guard F21: a store that permanently rejects results is not reported as a bug."""
     error = ApplicationError("given up manually", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=error):
         document = await runs.run(_map_plan(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))

@@ -203,7 +203,7 @@ class NodeStatus(StrEnum):
 
     @property
     def is_passed(self) -> bool:
-        """Return whether the state is final and needs no action."""
+        """Return whether the state is final without a failure, block or cancellation."""
         return self in _PASSED
 
 
@@ -250,7 +250,7 @@ class Phase(Enum):
     COMPENSATING = auto()
     """The run compensates for its effects, or has done so."""
     CLOSED = auto()
-    """The run was stopped permanently; effects that were not compensated remain."""
+    """No compensation can start or continue; effects that were not compensated remain."""
 
     @property
     def is_stopped(self) -> bool:
@@ -259,7 +259,7 @@ class Phase(Enum):
 
     @property
     def has_started_compensation(self) -> bool:
-        """Return whether the run compensates for its effects, or has done so."""
+        """Return whether compensation has started, or can no longer start."""
         return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 
@@ -284,7 +284,7 @@ class NodeError:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Last attempt of a call, as far as the driver of the scheduler knows it.
+    """Last attempt of a call and the number of attempts, as far as the driver of the scheduler knows them.
 
     Args:
         count: number of attempts so far; 0 if there was no attempt.
@@ -293,7 +293,7 @@ class Attempt:
         cached: `{"made_at", "run_id", "node_id"}` of the earlier call whose outcome was reused, if any.
         usage: model usage, as far as it was reported.
         agents: for a sub-plan, name of an agent -> its part of the usage.
-        lineage: files and URLs that the last attempt has reported; for a sub-plan, by the whole child run.
+        lineage: files and URLs that the last attempt has reported; for a sub-plan, those of the whole child run.
     """
 
     count: int = 1
@@ -311,10 +311,10 @@ class Record:
 
     Args:
         blocked_by: ids of the failed nodes that block it, in plan order.
-        cached: the earlier call whose result was reused, if any; see `Attempt`.
+        cached: the earlier call whose result was taken from the cache, if any; see `Attempt`.
         reason: why a node waits, or why it was cancelled.
-        message: message of a worker tool, beside its outputs or its failure.
-        reused: the run and the node that produced a reused result.
+        message: text that a worker tool returned in addition to its outputs or its failure.
+        reused: in a fork, the run and the node that produced a reused result.
         scope: scope of the idempotency key of its call, if a fork reuses the key of another run.
         child_snapshot: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
     """
@@ -349,7 +349,7 @@ class ItemRecord:
 
 @dataclass(slots=True)
 class MapBatch:
-    """Consecutive items of a node. A map batch with `count` 0 is the task that joins all results.
+    """Consecutive items of a node; `count` 0 marks the task that joins all results.
 
     Args:
         first: position of its first item.
@@ -404,7 +404,7 @@ class Task:
         ref: position of the node or item.
         arguments: JSON object, resolved except for stored values; see `dagwright.core.expressions.stored_values`.
         path: typed path for the idempotency key: `[["node", id]]`, followed by `["item", key]` for an item.
-        call_number: number of the batch of a region, or of the manual retry; 1 for the first.
+        call_number: 1 for the first call of the task; 2 and so on for manual retries and later batches of a region.
         map_batch: for a large map, the batch of items for a child run, or the join of all results.
         answers: answers to the questions that the task asked while it ran: `{"request_id", "answer"}`, in order, with
             the `checkpoint` if the task saved one.

@@ -2,7 +2,7 @@
 
 `dagwright.core.scheduler.scheduler` handles external events; this module derives their consequences.
 
-Replay: the order in which nodes become ready is part of the order of commands in history.
+Replay: the order in which nodes become ready determines the order of commands in history.
 """
 
 from collections.abc import Sequence
@@ -162,8 +162,8 @@ class Propagation:
         assert not isinstance(items, NodeError)
         startable_count = len(map_items.tasks_before_join(tasks))
         outcomes: Sequence[bool | ConditionFailed] = [True] * startable_count
+        # If the items are in batches, child runs evaluate the condition.
         if condition is not None and startable_count == len(tasks):
-            # Child runs of batches evaluate the condition for their items.
             first = node.first_index
             outcomes = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
@@ -278,6 +278,7 @@ class Propagation:
                 record.reason = region.reason
                 self.end(ref, NodeStatus.CANCELLED, at)
             elif state.plan.nodes[number].inner is not None:
+                # The region is offloaded.
                 self.end(ref, NodeStatus.FAILED, at, error=region.error)
             elif record.status is NodeStatus.READY:
                 self.become_ready(member, at)
@@ -324,8 +325,8 @@ def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -
         return COMBINED_RESULT_BYTES
     if not node.projections:
         return VALUE_BYTES
-    has_whole_part = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + VALUE_PARTS_BYTES + (DECISION_PARTS_BYTES if has_whole_part else 0)
+    has_decision_part = any(use == "whole" for _, use in node.projections)
+    return VALUE_BYTES + VALUE_PARTS_BYTES + (DECISION_PARTS_BYTES if has_decision_part else 0)
 
 
 def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:

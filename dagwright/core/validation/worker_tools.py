@@ -68,10 +68,10 @@ def _set_problems(cards: Mapping[str, WorkerCard]) -> Iterator[str]:
             if owner != name:
                 message = f"the worker tools {owner!r} and {name!r} both output {slot!r}"
                 yield f"{message}; only one worker tool may output a slot"
-    replaceable_slots = {slot for card in cards.values() for slot in card.same_as.values()}
+    slots_with_substitute = {slot for card in cards.values() for slot in card.same_as.values()}
     for name, card in cards.items():
         for slot in card.requires:
-            if slot not in owners and slot not in replaceable_slots:
+            if slot not in owners and slot not in slots_with_substitute:
                 hint = suggestion(slot, list(owners))
                 message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
                 yield message + (f"; {hint}" if hint else "")

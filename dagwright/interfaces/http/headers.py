@@ -16,7 +16,7 @@ _VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 def header_text(value: str) -> str:
-    """Decode a request header as UTF-8, which clients use for names. The server has decoded the header as Latin-1.
+    """Decode the value of a request header, such as a person's name, as UTF-8. The server has decoded it as Latin-1.
 
     A value that is not UTF-8 is returned unchanged.
     """

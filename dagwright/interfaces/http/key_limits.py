@@ -32,7 +32,7 @@ _PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
 BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/(chat/completions|responses)", _COMPLETION_LIMIT),
     (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),
-    # Messages to runs are limited to 256 KiB; ASCII JSON has up to six bytes for each byte of a message.
+    # Messages to runs are limited to 256 KiB; escapes (`\u00e9`) make a letter at most three times as long.
     (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
     (r"/v1/(runs|sessions|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
 )

@@ -1,4 +1,4 @@
-"""State of a run for a request: its planning calls, its plans, and the stage of the newest plan.
+"""State of a run for a goal: its planning calls, its plans, and the stage of the newest plan.
 
 A planning round is the first planning or a replan, including the repairs of its plan.
 """
@@ -27,14 +27,14 @@ Output = tuple[Any, Sequence[Binding]]
 
 
 class Stage(Enum):
-    """Stage of the newest plan, if the run needs no extension for it now."""
+    """Stage of the newest plan while it has nothing to add to the run."""
 
     OPEN = "the plan is still being written, parsed or approved"
     FINISHED = "the nodes of the plan are in the run, or the plan was dropped"
 
 
 class GoalState:
-    """State of a run for a request."""
+    """State of a run for a goal."""
 
     def __init__(self, state: "RunState", goal: Goal) -> None:
         self.state = state
@@ -110,7 +110,7 @@ class GoalState:
         return REPLAN_CONTEXTS.decode(parser.arguments.get("replan_context")) if parser is not None else None
 
     def stage_without_plan(self, parser_number: int) -> Stage:
-        """Return the stage of a plan that was not parsed. A replan without a parsed plan has finished without effect.
+        """Return the stage of a plan without a parsed result. A replan whose parser has ended finished without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
@@ -121,12 +121,12 @@ class GoalState:
         return Stage.OPEN
 
     def stage_without_approval(self, approval_number: int) -> Stage:
-        """Return the stage of a plan that was not approved. A rejected replan has finished without effect."""
+        """Return the stage of a plan that is not approved yet, or was rejected. A rejected replan has no effect."""
         is_rejected = self.replan_context is not None and self.state.records[approval_number].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_after_changed_reasons(self) -> Stage | None:
-        """Return the stage of a replan whose reasons have changed since its start; `None` if it is still needed.
+        """Return the stage of a replan that must wait or is not needed; `None` if it is needed or there is none.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.

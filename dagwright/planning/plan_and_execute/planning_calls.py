@@ -35,7 +35,7 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
     """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
     Returns:
-        The two nodes, or `None` if the model has written the maximum number of plans of a replan.
+        The two nodes, or `None` if this is a replan and the model has written the maximum number of plans.
 
     Raises:
         GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
@@ -53,17 +53,17 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
                 PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed_plan)}", max_bytes=MESSAGE_LIMIT_BYTES)
             )
         )
+    # Bindings fill in the empty texts: the message of the parser, and the earlier conversation, which is in the store.
     messages = [user("" if "repair" in parsed_plan else conflict_message(parsed_plan))]
-    # A binding fills in the reference to the earlier conversation, which is in the store.
     request = replace(
         plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), previous_conversation=""
     )
     conversation = ResultOf(run.state.plan.nodes[last_call].id, "result", ("conversation",))
     bindings: list[Binding] = [(("previous_conversation",), (conversation,))]
     if "repair" in parsed_plan:
-        repair = ResultOf(run.state.plan.nodes[parser_number].id, "result", ("repair",))
-        bindings.append((("messages", 0, "content"), (repair,)))
-    # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
+        repair_message = ResultOf(run.state.plan.nodes[parser_number].id, "result", ("repair",))
+        bindings.append((("messages", 0, "content"), (repair_message,)))
+    # Without `repair`, IDs of the plan conflict: none of its nodes were accepted.
     if run.goal.streams and "repair" in parsed_plan:
         accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted_nodes",))
         bindings.append((("planning", "accepted_nodes"), (accepted_nodes,)))
@@ -118,11 +118,12 @@ def _planning_extension(
     bindings: Sequence[Binding],
     replan_context: ReplanContext | None,
 ) -> Extension:
-    call_id, read_id = run.free_id(PLAN), run.free_id(READ)
+    call_id, parser_id = run.free_id(PLAN), run.free_id(READ)
     call = model_node(call_id, request, title=title, dependencies=dependencies, bindings=bindings)
+    # The call is the next node.
     call_number = run.state.plan.visible_count
     return run.extension(
         with_accepted_projection(call, run.goal),
-        parser_node(read_id, call_id, run.goal, call_number=call_number, replan_context=replan_context),
-        output=output_of_plan(run.goal, read_id),
+        parser_node(parser_id, call_id, run.goal, call_number=call_number, replan_context=replan_context),
+        output=output_of_plan(run.goal, parser_id),
     )

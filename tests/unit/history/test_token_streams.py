@@ -262,7 +262,7 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     assert is_superseded(view, "turn1", _mark_of("I will"))
     # The node has not ended.
     assert not is_superseded(view_of(node("turn1")), "turn1", _mark_of("I will"))
-    # Only the text of the last call of a node can be current. Here the last call is not `turn1#2`.
+    # The last call of the node is `turn1`: text of another call is superseded.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # The text of a stored result is unknown. A stored result supersedes the streamed text only in the last turn.
@@ -375,6 +375,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
     for polled_text in polled_texts[:resume_index]:
         part = delivered_text.next_part(polled_text)
         text = text if part is None else part.text if part.restarts else text + part.text
+    # A mark without a node has a short checksum.
     mark = (
         delivered_text.mark
         if mark_has_node

@@ -96,6 +96,7 @@ class FakeServer:
 
 
 async def try_start(server: FakeServer, quota: RunQuota, run: str) -> bool:
+    """Start a run, and return whether its quota allowed it."""
     try:
         async with quota.reserve(run, cast(Runs, server)):
             await asyncio.sleep(0)
