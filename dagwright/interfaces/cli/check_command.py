@@ -60,7 +60,8 @@ def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | Non
     `events_per_item` has the number of events of each item.
 
     Args:
-        compiled_plan: the plan with its regions; `None` if the pure tools are unknown.
+        compiled_plan: the plan with its regions (groups of pure nodes that one activity runs); `None` if the pure
+            tools are unknown.
     """
     item_counts = {node.id: _item_count(node.for_each) for node in checked_plan.nodes if node.for_each is not None}
     if compiled_plan is None:

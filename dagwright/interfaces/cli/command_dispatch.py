@@ -50,14 +50,14 @@ def command(
     extra: str | None = None,
     output_options: dict[str, Any] = _OUTPUT_OPTIONS,
 ) -> Callable[..., int]:
-    """Return a function for typer whose arguments and options are the fields of a dataclass.
+    """Return a typer function. Its arguments and options are the fields of a dataclass.
 
     Args:
         arguments_type: dataclass whose annotations contain the typer arguments and options. The type of a repeatable
             option is `Sequence`.
         module, function, extra: as in `call_command`.
         summary: help of the command.
-        output_options: any of `json` and `no_color`.
+        output_options: `json`, `no_color` or both, each with its typer annotation.
     """
     hints = get_type_hints(arguments_type, include_extras=True)
     parameters = [_parameter(field.name, hints[field.name], field.default) for field in fields(arguments_type)]

@@ -16,7 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class InterruptHandling:
     """How a command reacts to Ctrl-C.
 
-    The command starts the exit watchdog when it waits only for running steps.
+    The command starts the exit watchdog when it waits only for running steps (activities in this process).
 
     Args:
         text: message that is shown when the command is interrupted; the command may replace it.

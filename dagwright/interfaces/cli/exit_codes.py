@@ -10,7 +10,7 @@ from dagwright.core.error_codes import DescribedCode
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command. The reference is generated from the descriptions."""
+    """Exit code of a command. The reference page is generated from the descriptions."""
 
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""
@@ -44,7 +44,7 @@ _RETRYABLE: Final = True
 
 
 class ErrorStatus(DescribedCode):
-    """Status of a failed command. The reference is generated from the members.
+    """Status of a failed command. The reference page is generated from the members.
 
     A member also has an `exit_code`, and `is_retryable`: whether the same command may succeed later.
     """

@@ -136,7 +136,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 
 def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the entity that was found for an argument, with the reason, and the answers to requests of the lookup."""
+    """Yield the entity that a lookup found for an argument, with the reason, then the answers that the lookup got."""
     entity, reason = lookup["entity"], str(lookup.get("reason"))
     facts_text = ", ".join(facts_of_entity(entity))
     match_text = f"is {entity.get('name')} ({facts_text})"

@@ -54,7 +54,7 @@ def options_for_type(request_type: str) -> str:
 
 
 def answer_of(answer_arguments: AnswerArguments) -> dict[str, Any] | None:
-    """Return the answer that the options give, without nodes to add; `None` if no option gives an answer.
+    """Return the answer in the options, except the nodes of `--nodes`; `None` if there is no answer.
 
     Raises:
         CommandError: options contradict each other, or a value is invalid JSON.

@@ -59,7 +59,7 @@ def fork(arguments: ForkArguments, output: Output) -> int:
                 )
                 if not _is_confirmed(draft, arguments, output):
                     return ExitCode.REJECTED
-                # A fork starts no worker here, so the files of the current folder do not matter.
+                # This command starts no worker, so the folder of the file tools may differ.
                 reject_other_settings(settings, ignored_names=frozenset({FILES_ROOT}))
                 fork_run = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
