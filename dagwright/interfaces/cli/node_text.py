@@ -77,7 +77,7 @@ def item_text(node: Mapping[str, Any]) -> str:
 
 
 def failed_items_text(failure: Mapping[str, Any]) -> str:
-    """Describe the failed items of a batch of a large map: their number, the run and the first error."""
+    """Describe the failed items of a batch of a large map: their number, the run of the batch and the first error."""
     message = (failure["error"] or {}).get("message", "without an error message")
     first_item = f", the first {failure['first']}" if failure["first"] else ""
     return f"{failure['failed']:,} failed in the run {failure['run_id']}{first_item}: {message}"

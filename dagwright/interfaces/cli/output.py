@@ -112,11 +112,11 @@ class Output:
         sys.stderr.flush()
 
     def outcome(self, message: str, *, ok: bool = True, **subject: str) -> None:
-        """Report the outcome of a command: a line, or with `--json` a document with the subject of the command.
+        """Report the outcome of a command: a line, or with `--json` a document.
 
         Args:
             ok: `False` if the command had nothing to do; the line then goes to stderr.
-            subject: field that names the subject, such as `tool="pack"`.
+            subject: field of the document that names the changed object, such as `tool="pack"`.
         """
         if self.is_json:
             self.document({**subject, "ok": ok, "message": message})

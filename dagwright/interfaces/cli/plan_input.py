@@ -333,7 +333,7 @@ _MAX_DIGITS = 20
 
 
 def parse_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
-    """Parse `--budget` to the budget of the run options; `None` if the option was not given.
+    """Return the budget for the run options; `None` if `--budget` was not given.
 
     Args:
         is_interactive: at a limit, the run requests a higher limit; if false, the run finishes.

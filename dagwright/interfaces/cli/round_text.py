@@ -45,7 +45,7 @@ class RoundLine:
         key: identifies the line: `question` (its interpretation), `round 2`, or `sg3` (sub-goal 3).
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
-        is_accepted: false for the reason of a plan that was rejected.
+        is_accepted: false if the line is about a rejected plan.
         action: decision of the planner in a round; empty for other lines.
         status: status of a sub-goal in its round, as in the document; empty for other lines.
         description: description of a sub-goal.
