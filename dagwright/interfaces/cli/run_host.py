@@ -27,8 +27,8 @@ async def open_start_connection(
     Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
-        has_worker: whether the command runs a worker. The settings must then be those of the other processes that
-            serve runs of this state folder.
+        has_worker: whether the command runs a worker, which needs the same settings as the other processes that serve
+            runs of this state folder.
 
     Raises:
         SettingsDiffer: another process that serves runs of this state folder has other settings.
@@ -74,7 +74,7 @@ async def serve_unless_served_elsewhere(
         report: called with the reason why this process starts no worker.
 
     Raises:
-        SettingsDiffer: the other process serves another server, namespace or queue, so it would not run the plans.
+        SettingsDiffer: the other process uses another server, namespace or queue, so it would not run the plans.
     """
     async with AsyncExitStack() as stack:
         try:

@@ -9,7 +9,7 @@ const WIDTH = 176;
 const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
-const TEXT_LEFT = 28; // x of the text, to the right of the sign
+const TEXT_LEFT = 28; // x of the text, to the right of the sign of the state
 const TEXT_WIDTH = WIDTH - TEXT_LEFT - 8;
 const OPENER_WIDTH = 44; // of the control that shows or hides the items of a map node
 /** Font sizes in px, as in console.css. */
