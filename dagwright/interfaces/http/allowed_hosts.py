@@ -1,4 +1,4 @@
-"""Protection of a gateway without keys against pages of other sites.
+"""Protect a gateway that has no keys from pages of other sites.
 
 A page of another site can make a browser on this machine send requests to the gateway. The header `Origin` then
 names that site. With DNS rebinding, the page can even read the responses, and the header `Host` also names that site.

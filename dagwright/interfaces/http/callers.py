@@ -19,7 +19,7 @@ _DOT_SEGMENTS = (".", "..")
 
 
 class KeyScope(StrEnum):
-    """Scopes of a key. Any key may read. The reference is generated from this class."""
+    """Scopes of a key. Any key may read. The reference page is generated from this class."""
 
     RUN = "run"
     """Start runs and call models."""
@@ -47,7 +47,7 @@ class Caller:
 
     @property
     def run_owner(self) -> str | None:
-        """Owner whose quota of open runs counts the runs of the caller; `None` if no key is required."""
+        """Owner in whose quota the open runs of the caller count; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key_id is not None else self.owner
 
     @property

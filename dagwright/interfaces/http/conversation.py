@@ -61,7 +61,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     """Interpret messages.
 
     Args:
-        run: the run that asked, for function results whose calls are not in the messages.
+        run: the run that function results answer if their calls are not in the messages.
 
     Raises:
         ApiError: no run accepts the messages.

@@ -1,7 +1,7 @@
 """The codes of error responses, each with its status, type, meaning and remedy.
 
-The reference is generated from `ErrorCode`. Responses about failed runs and invalid plans have other codes: the code of
-the run's `error`, or of the plan's first problem.
+The reference page is generated from `ErrorCode`. Responses about failed runs and invalid plans have other codes: the
+code of the run's `error`, or of the plan's first problem.
 """
 
 from typing import Final, Self
