@@ -174,7 +174,7 @@ class HistoryReplay:
         return None if self.scheduler is None or call_id is None else task_of_call(self.scheduler.state, call_id)
 
     def _child_task_of(self, workflow_id: str) -> str | None:
-        """Return the task whose call is a child workflow; `None` if the call was abandoned and retried."""
+        """Return the task that started a child workflow; `None` if the call was abandoned and retried."""
         task_id = self._workflows.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)

@@ -121,7 +121,7 @@ class BatchNodes:
         return True
 
     def _ends_of(self, node: CompiledNode, outside_numbers: Iterable[int]) -> dict[int, bytes]:
-        """Return the ends of dependencies that a node adds to the input, with the results that the node reads."""
+        """Return the ends of dependencies that the input lacks, with the results that the node may read."""
         scheduler = self._scheduler
         ids_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
