@@ -70,7 +70,7 @@ def _changed_files(path_texts: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 def format_markdown(text: str) -> str:
     """Return a Markdown text in the format of the documentation."""
-    # Hide the warning that mdformat joins lines: they must be joined before sentences are separated.
+    # Hide the warning that mdformat joins lines: joining is intended, since sentences are separated afterwards.
     logging.getLogger("mdformat_slw").setLevel(logging.ERROR)
     return mdformat.text(text, options=_OPTIONS, extensions=_EXTENSIONS)
 
