@@ -29,10 +29,10 @@ def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> No
             "workflows/plan_pages.py",
             "workflows/run_plan.py",
         },
-        # Queries other runs; after a timeout, the next poll queries them again.
+        # This activity queries other runs; after a timeout, the next poll queries them again.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
-        # Loads the output of a run, at most 1.5 MB, while a user's workflow waits.
+        # This activity loads the output of a run, at most 1.5 MB, while a user's workflow waits.
         "_LOAD_TIMEOUT": {"workflows/child.py"},
-        # One or a few requests to the server, which are retried.
+        # These activities make one or a few requests to the server, and are retried.
         "timedelta(seconds=30)": {"workflows/call_limit.py", "workflows/ending.py"},
     }
