@@ -376,7 +376,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
 
 
 def _is_valid_result(value: Any) -> bool:
-    """Return whether a value can be a node result: no `1e999`, lone surrogate, `ConflictingValues` or deep nesting."""
+    """Return whether a value can be a node result: no `1e999`, lone surrogate, conflicting keys or deep nesting."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):

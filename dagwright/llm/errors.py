@@ -33,8 +33,8 @@ class ServiceError(Exception):
     """Unclassified failure of a call.
 
     Args:
-        kind: `status` for an HTTP error, `stream` for an error inside a stream, `broken` for a response that violates
-            the protocol, `answer` for a valid response that cannot be used, or `connection` or `timeout`.
+        kind: `connection`, `timeout`, `status` for an HTTP error, `stream` for an error inside a stream, `broken` for a
+            response that violates the protocol, or `answer` for a valid response that cannot be used.
         description: the failure, as the end of a sentence about the endpoint, such as `returned an empty answer`.
         status: HTTP status, or the status that a server reported inside a stream.
         body: content of the error body.

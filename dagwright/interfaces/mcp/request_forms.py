@@ -133,7 +133,7 @@ def _fields_of(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _field(schema: Any) -> dict[str, Any] | None:
-    """Return a field in the protocol's form; `None` if the protocol has no such type."""
+    """Convert a schema to a field of a form; `None` if forms have no such type."""
     if not isinstance(schema, Mapping):
         return None
     choices = schema.get("enum")

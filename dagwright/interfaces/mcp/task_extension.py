@@ -53,7 +53,7 @@ class UpdateParams(TaskParams):
 
 
 def supports_tasks(context: CallContext) -> bool:
-    """Return whether the client of a call accepts a task as its result."""
+    """Return whether the client accepts a task as the result of a call."""
     capabilities = context.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return uses_interim_results(context) and EXTENSION in (extensions or {})
