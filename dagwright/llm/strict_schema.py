@@ -176,7 +176,7 @@ def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_strict(output: Any, schema: Any, root: Schema) -> Any:
-    """Convert a value to the original schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
+    """Convert a value to the original schema: drop nulls of omitted properties, and parse strings that contain JSON."""
     resolved_schema = _resolve_refs(schema, root)
     if "allOf" in resolved_schema:
         resolved_schema = _merge_all_of(resolved_schema, root)

@@ -57,7 +57,7 @@ class PlanningOptions:
         policy: policy of the run; `None` for the default policy of plans that a model writes.
         profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
             intents.
-        context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
+        context: name of the session without `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
         confidence: minimum confidence, 0 to 1, for intents only. A person has to approve intents with a lower
             confidence.

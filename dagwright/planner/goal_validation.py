@@ -27,7 +27,7 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         catalogue: tools and agents that a plan may use.
 
     Raises:
-        GoalRejected: the request is empty, too long or not a string, or a plan could use no tool and no agent.
+        GoalRejected: the request is empty, too long or not valid text, or there are no tools and agents.
     """
     if not isinstance(goal, str):
         raise GoalRejected(

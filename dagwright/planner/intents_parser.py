@@ -95,8 +95,8 @@ def _answer_document(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     """Return an answer with JSON strings in its fields decoded, and the repairs.
 
-    Models write such strings because of the response format. In an answer that fits the format, the strings are
-    already decoded.
+    In strict mode (`dagwright.llm.strict_schema`), models write objects with arbitrary keys as such strings. In an
+    answer that fits the format, the strings are already decoded.
     """
     decoded_answer, repairs = dict(answer), list[Repair]()
     if isinstance(intents := answer.get("intents"), list):

@@ -28,8 +28,8 @@ _EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a l
 def decode_json_strings(answer_part: Any) -> Any:
     """Return an answer with JSON strings in its fields decoded.
 
-    Models write such strings because of the response format. In an answer that fits the format, the strings are
-    already decoded.
+    In strict mode (`dagwright.llm.strict_schema`), models write objects with arbitrary keys as such strings. In an
+    answer that fits the format, the strings are already decoded.
 
     Raises:
         PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.

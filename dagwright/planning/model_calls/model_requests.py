@@ -205,7 +205,7 @@ class ModelResponse:
         model: model that answered, as reported by the server.
         usage: usage of this call only.
         conversation: reference to the conversation including this response, if the request `is_continued`.
-        accepted_nodes: nodes of this and earlier plans that were sent to the run, if the request is for `planning`.
+        accepted_nodes: nodes of this and earlier plans that were sent to the run, if the request has `planning`.
         parsed_round: the parsed answer of a planner of rounds, if the request has a `round_context`.
     """
 
@@ -264,7 +264,7 @@ class ModelRequest:
         is_continued: whether another call will continue the conversation. If so, the response has a `conversation`.
         endpoint: `None` for the server of the worker's settings.
         cuts: index of a message in `call` -> number of characters after which the message is truncated, with a mark.
-        planning: `None` for an answer that is used only when it is complete.
+        planning: options of a streamed plan; `None` for any other answer.
         round_context: context for parsing the answer of a planner of rounds; `None` for any other answer.
         streamed_field: part of the answer to stream: `""` for its text, otherwise the field of its JSON that contains
             the text. `None` disables streaming.
