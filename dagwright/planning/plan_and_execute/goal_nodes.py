@@ -55,7 +55,7 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
 
 
 def _policy_of(goal: Goal) -> dict[str, Any]:
-    """Return the default policy of the plan of a goal, under its key."""
+    """Return the default policy for the plan of a goal, under the key `POLICY`."""
     policy = (
         intents_policy(goal.request, resolver_of(decode_tools(goal.tools)).undo)
         if goal.profile == "intents"

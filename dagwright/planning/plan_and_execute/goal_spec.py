@@ -27,8 +27,8 @@ PLAN_INVALID = "plan_invalid"
 LOW_CONFIDENCE = "low_confidence"
 """Error code of a non-interactive run whose model reported too little confidence in its plan."""
 REPAIR, REPLAN = "repair", "replan"
-"""Purposes of the calls that show a model the problems of its plan, or the results of its plan. For other calls, the
-purpose is the node ID."""
+"""Purposes of model calls: `repair` shows the model the problems of its plan, `replan` the results. For other calls,
+the purpose is the node ID."""
 MAX_PLANS = 4
 """Default limit for plans per planning round (the first planning or a replan), including repaired plans."""
 PLANS_LIMIT = 20
@@ -39,7 +39,7 @@ REPLANS_LIMIT = 20
 """Largest number of replans that a request may set."""
 
 Profile = Literal["plan", "intents"]
-"""Planning profile: a plan followed by an answer, or intents that find or name existing objects."""
+"""Planning profile: a plan followed by an answer, or intents: calls of verbs with entities that are looked up."""
 PROFILES: Sequence[Profile] = get_args(Profile)
 MAX_CONTEXT_NAMES = 100
 """Maximum number of session names in the context of a goal."""
@@ -127,7 +127,7 @@ class Goal:
         inline_agents: whether a plan may define agents.
         profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
             intents.
-        context: session names, without their `@` -> `{"id", "name", "kind"}` of the named object.
+        context: session name without `@` -> `{"id", "name", "kind"}` of the named object.
         confidence: minimum confidence, 0 to 1. A plan with a lower confidence needs approval. `None` disables the
             check.
         output_schema: JSON Schema of the answer; empty for text. An answer with a schema cannot report missing

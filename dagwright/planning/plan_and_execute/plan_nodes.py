@@ -145,7 +145,7 @@ def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> 
 def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extension | None:
     """Skip the nodes that can no longer run, for a replan whose nodes were all added while the model wrote it.
 
-    They include the nodes that failed before the replan, so a second call returns `None`.
+    The skipped nodes include those that failed before the replan, so a second call returns `None`.
     """
     replan_context = run.replan_context
     if replan_context is None or is_empty(parsed_plan):
