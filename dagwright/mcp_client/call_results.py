@@ -1,8 +1,8 @@
 """Convert the response of a server to the result or the failure of a tool.
 
-The result is `structuredContent` if the response has it. If all content parts are text, the result is their text, joined
-by line breaks and parsed if it is a JSON object or list. Otherwise, the result is the list of content parts as sent,
-with bytes as base64.
+The result is `structuredContent` if the response has it. If all content parts are text, the result is their text,
+joined by line breaks and parsed if it is a JSON object or list. Otherwise, the result is the list of content parts as
+sent, with bytes as base64.
 """
 
 from collections.abc import Mapping, Sequence
