@@ -259,7 +259,7 @@ class RunExplainer:
                 reasons.append(reason_of(view.scheduler, node_id, call=view.pending_calls.get(node_id)))
             else:
                 continue
-            causes = [reason for reason in reasons[-1].causes if reason not in visited_ids]
+            causes = [cause for cause in reasons[-1].causes if cause not in visited_ids]
             visited_ids.update(causes)
             unvisited_ids.extend(causes)
         return Chain(reasons, len(unvisited_ids))

@@ -430,5 +430,5 @@ def _status_of(replay: HistoryReplay, *, is_waiting: bool) -> str:
         return str(replay.document["status"])
     if replay.is_closed:
         return replay.status_at_close or RunStatus.FAILED
-    is_paused = replay.scheduler is not None and replay.scheduler.status() is RunStatus.WAITING
-    return RunStatus.WAITING if is_waiting or is_paused else RunStatus.RUNNING
+    scheduler_waits = replay.scheduler is not None and replay.scheduler.status() is RunStatus.WAITING
+    return RunStatus.WAITING if is_waiting or scheduler_waits else RunStatus.RUNNING

@@ -40,7 +40,7 @@ class RunView:
         first_run_id: ID of the first execution; it is the scope of the run's idempotency keys.
         pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
             reads the message.
-        has_waiting_marks: whether tasks are marked as waiting for a worker. `describe` reports this, and no event.
+        has_waiting_marks: whether tasks are marked as waiting for a worker. Only `describe` reports this.
         opened_requests: request ID -> request that was opened in the newest execution; closed requests are included.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
         has_no_slot: whether the next step of the run waits for a free slot of a worker.

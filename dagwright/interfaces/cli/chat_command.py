@@ -181,7 +181,7 @@ class Chat:
     async def answer_messages(self, name: str, *, is_new: bool) -> int:
         """Answer messages until the chat ends, and return the exit code.
 
-        For a pipe, the exit code is the first exit code of a message that is not 0.
+        For a pipe, the exit code is the first exit code other than 0 of a message.
         """
         first_error_code = int(ExitCode.COMPLETED)
         is_leaving = not await self._run_interruptible(self._open_session(name, is_new=is_new))
