@@ -227,7 +227,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
 
 
 def _is_answer(value: Mapping[str, Any], request: RequestDocument) -> bool:
-    """Return whether a value, valid or not, is meant as the object of `answer_schema` and not as one of its fields."""
+    """Return whether a value, valid or not, is the whole answer rather than one of its fields."""
     match request["type"]:
         case "INFORMATION":
             return _is_wrapped(value, request)

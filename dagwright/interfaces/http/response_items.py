@@ -131,7 +131,7 @@ def unknown_reference_error(index: int) -> ApiError:
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run whose questions the results answer, if the input only references its message and calls."""
+    """Return the run whose questions the results answer, if the input has references instead of the questions."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
