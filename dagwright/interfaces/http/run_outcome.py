@@ -173,7 +173,7 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
     """Return the object `dagwright` of an answer.
 
     Args:
-        error: error in the document of a run that has an answer but also failures.
+        error: error of a run that has an answer in spite of failures.
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     node_counts = {status.value: count for status, count in counts.items() if count}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
 
 _PROFILES_WITHOUT_SCHEMA = ("intents", "rounds")
-"""Profiles whose answers are not written by a model."""
+"""Profiles whose answers cannot have a schema."""
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
 _TITLE_BYTES = 200

@@ -84,7 +84,7 @@ class RunQuota:
         A run that exists or is being started needs no reservation.
 
         Raises:
-            ApiError: the owner has too many runs, or has used up its budget per day.
+            ApiError: the owner has too many runs, or has used up its daily budget.
         """
         # The counts are requested without the lock, so that no other request waits if the server does not respond.
         exhausted_budget = await runs.used_up_budget_text(self._owner)
