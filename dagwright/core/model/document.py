@@ -21,8 +21,8 @@ class Document:
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
         bindings: (node index, argument key) -> the reference whose value the argument gets. Only references that
-            Dagwright's own dialect cannot express are here. `plan` has null in their place. If the reference is an `@`
-            name of the session, `plan` has the value of the name; an argument that takes no entity gets this value.
+            Dagwright's own dialect cannot express are here. `plan` has null in their place, except for an `@` name of
+            the session: then it has the value of the name, for arguments that take no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
         sub_documents: node index -> the document of the node's sub-plan. Its pointers are also in `pointers` of the

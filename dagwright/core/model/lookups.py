@@ -112,7 +112,7 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id, with a digest of the key if a lookup that differs only in the names of its filters has this id."""
+    """Return the id; add a digest of the key if the id is used, by a lookup with other names of filters."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
@@ -266,7 +266,7 @@ def _entity_of_wider_lookup(
 
 
 def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
-    """Return the kinds of an entity type, `None` for any, `()` for a type that only another resolver version has."""
+    """Return the kinds of an entity type: `None` for any kind, `()` for a type of another resolver version."""
     try:
         return resolver.kinds_of(entity_type)
     except UnknownEntityType:
@@ -368,9 +368,7 @@ def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[
 def resolved_lookups_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield, for each argument with a lookup of a node: the name of the argument, the id of the find node, and the
-    entry of the lookup.
-    """
+    """Yield for each argument with a lookup: its name, the id of the find node, and the entry of the lookup."""
     entries = {
         find_node.id: {**find_node.arguments, **entry}
         for find_node, record, entry in _bind_entries(plan, records)
