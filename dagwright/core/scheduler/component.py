@@ -134,7 +134,7 @@ class SchedulerComponent:
         """Update state that depends on node numbers or records. Numbers from `base` on have grown by `added_count`."""
 
     def before_propagation(self, at: float) -> None:
-        """Handle the passing of time at the end of an event."""
+        """Handle the time that has passed, before the consequences of an event are applied."""
 
     def after_update(self, at: float) -> bool:  # noqa: ARG002 - a hook
         """Do one step that requires all dependents to be updated.

@@ -174,7 +174,7 @@ def final_replacements(plan: CompiledPlan) -> dict[str, str]:
 
 
 def _shift_numbers(node: CompiledNode, added_count: int, *, start: int) -> CompiledNode:
-    """Return a node whose references to numbers from `start` on are increased by `added_count`."""
+    """Return a node with `added_count` added to the node numbers from `start` on."""
     if not any(number >= start for number in node.dependencies):
         return node
     dependencies = tuple(number + added_count if number >= start else number for number in node.dependencies)
