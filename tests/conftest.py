@@ -61,7 +61,7 @@ def _text_with_markers(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test that uses a server without the server's marker, or has a stage marker that its file omits."""
+    """Reject a test that lacks the marker of a server that it uses, or has a stage marker that its file omits."""
     for item in items:
         fixture_names = getattr(item, "fixturenames", [])
         if ("server" in fixture_names or "client" in fixture_names) and item.get_closest_marker("server") is None:

@@ -22,7 +22,7 @@ INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
     *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
-    # This document is in each range: if no document is in a range, the server ignores the other conditions.
+    # This document is in each range, because the server ignores the other conditions of a query with an empty range.
     {"name": "zz", "teu": 1000, "days": 1000.0, "eta": "2060-01-01"},
 ]
 

@@ -1,4 +1,4 @@
-"""Runs call the MCP servers in a file that the command line names, and the servers end with the worker."""
+"""MCP servers of a file on the command line: runs call them, and they end with the worker."""
 
 import json
 import os

@@ -48,7 +48,7 @@ async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chr
     async with open_page(chromium, f"{site}/") as page:
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
         await page.goto(f"{site}/reference/states/")
-        # The theme replaces the text of a diagram by an element, and no script can read the picture of this element.
+        # The theme replaces the text of a diagram by an element whose picture scripts cannot read.
         await page.wait_for_function(f"document.querySelectorAll('div.mermaid').length === {diagram_count}")
         heights = await page.evaluate("[...document.querySelectorAll('div.mermaid')].map(each => each.clientHeight)")
         await page.wait_for_load_state("networkidle")

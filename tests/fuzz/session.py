@@ -110,7 +110,7 @@ class Session:
 
 
 def cases_of(batch_seed: int) -> list[Case]:
-    """Return the cases of a seed. The same seed gives other cases only if the strategies change."""
+    """Return the cases of a seed. A seed gives the same cases until the strategies change."""
     generated_cases: list[Case] = []
 
     @seed(batch_seed)
