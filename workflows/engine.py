@@ -205,7 +205,7 @@ class Engine:
 
     @property
     def is_last_execution(self) -> bool:
-        """Whether no other execution can follow, so only the result of the run has the nodes that it added last."""
+        """Whether no other execution can follow. Then only the result of the run has the nodes that were added last."""
         return self._limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
