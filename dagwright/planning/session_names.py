@@ -49,10 +49,10 @@ def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
 
 
 def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
-    """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
+    """Return the names that a run has set so far, in plan order: name -> identity.
 
-    `sets` of a tool is the name of its result. The result has this name after its node completes, until the node is
-    compensated.
+    If several nodes set a name, the last one counts. `sets` of a tool is the name of its result. The result has this
+    name after its node completes, until the node is compensated.
     """
     names: dict[str, dict[str, Any]] = {}
     if all(tool.sets is None for tool in scheduler.plan.tools.values()):
