@@ -56,7 +56,7 @@ class Template:
         name: stem of its file.
         file_name: name of its file.
         document: the plan as it was written, with the files of its sub-plans included.
-        checked: the same plan, checked with the tools that serve it.
+        checked: the checked plan.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Template:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The value that identifies the plan of a run, as in a run that `dagwright run FILE` starts."""
+        """The value that identifies the plan of a run, as for `dagwright run FILE`."""
         return {"plan": self.document, "dialect": self.checked.dialect, "context": {}}
 
     def compile(self, inputs: Mapping[str, Any]) -> CompiledPlan:
