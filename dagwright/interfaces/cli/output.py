@@ -116,7 +116,7 @@ class Output:
 
         Args:
             ok: `False` if the command had nothing to do; the line then goes to stderr.
-            subject: field of the document that names the changed object, such as `tool="pack"`.
+            subject: field of the document that names the object of the command, such as `tool="pack"`.
         """
         if self.is_json:
             self.document({**subject, "ok": ok, "message": message})

@@ -115,7 +115,7 @@ def prepare_run(
     can_ask = not arguments.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked_plan.inputs, values)
-    # Equal documents identify the same run, so this document omits the names of the session, which change.
+    # A repeated request must have an equal document, so it omits the names of the session, which change.
     source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
     # A detached run and a turn request missing inputs themselves.
     prepare = (
