@@ -34,7 +34,7 @@ class RunStartOptions:
     Args:
         deadline_s: time limit of the whole run, in seconds.
         policy: which calls require approval; the default depends on the author of the plan: a person or a model.
-        needs_approval: whether the plan must be approved before its first tool call, as plans of models are.
+        needs_approval: whether the plan, such as one that a model wrote, must be approved before its first tool call.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
