@@ -83,7 +83,7 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
 # `lead_s` is the sum of the delays by which starts of a call were late. If it were only the last delay, every second
 # start would be late forever.
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
-# At a low rate, a call is deferred if its missed start stays booked. Without `lead_s`, the next start is missed, too.
+# At a low rate, a missed start that stays booked defers the call. Without `lead_s`, the next start is missed as well.
 @example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
 @given(
     _LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_CONCURRENT_CALLS, min_size=30, max_size=40), _PAUSES

@@ -84,7 +84,7 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
     lag = timedelta(hours=data.draw(st.integers(0, 11)))
 
     def is_listed(execution: Execution) -> bool:
-        # The server lists a run from `lag` after its start until the retention and `lag` after its end.
+        # The server lists a run from `lag` after its start until `retention + lag` after its end.
         return execution.run.started_at <= now - lag and (
             execution.closed_at is None or execution.closed_at + retention > now - lag
         )
