@@ -2,8 +2,8 @@
 
 The server keeps the call until later, without a slot. Temporal counts every attempt of an activity. For a deferred
 attempt, the worker raises the maximum attempts of the pending activity by one. A heartbeat reports the number of
-deferred attempts to the next attempt, which subtracts this number from its own (`Heartbeats.info`). This module must
-not import workflows.
+deferred attempts to the next attempt, which subtracts this number from its attempt number (`Heartbeats.info`). This
+module must not import workflows.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Run a batch of a region in a thread, with a separate scheduler, and call the functions of the tools directly.
 
-A batch starts at least one node, and starts more nodes during its first 0.2 s. A batch also ends when its results reach
-a size limit, when the batch is cancelled, or when a node exceeds its timeout: such a call cannot be stopped, so the
-thread of the batch is abandoned. This module must not import workflows.
+A batch starts at least one node, and starts more nodes during its first 0.2 s. It starts no more nodes when its results
+reach a size limit or when it is cancelled. It ends at once when a node exceeds its timeout: its call cannot
+be stopped, so the thread of the batch is abandoned. This module must not import workflows.
 """
 
 import threading

@@ -25,7 +25,7 @@ _SUMMABLE_KINDS = ("sum", "value_count")
 _PARTITIONING_KINDS = ("terms", "histogram", "date_histogram")
 """Groupings by the value of a field. Groups of other kinds, such as `filters`, may overlap."""
 _LIMITING_PARAMETERS = ("include", "exclude")
-"""Parameters with which these groupings omit documents without counting them."""
+"""Parameters with which partitioning groupings omit documents without counting them."""
 _DOCUMENT_COUNT = "documents"
 """Name of the figure that is the number of documents."""
 
@@ -330,21 +330,23 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Gr
     ]
     names = list(dict.fromkeys(name for bucket_figures in figures_of_buckets for name in bucket_figures))
     columns_with_values = [
-        column
+        column_values
         for name in names
-        for column in _columns_of(name, [bucket_figures.get(name) for bucket_figures in figures_of_buckets], grouping)
+        for column_values in _columns_of(
+            name, [bucket_figures.get(name) for bucket_figures in figures_of_buckets], grouping
+        )
     ]
     rows: list[Row] = [
-        (key or grouping.name, [column.values[position] for column in columns_with_values])
+        (key or grouping.name, [column_values.values[position] for column_values in columns_with_values])
         for position, (key, _) in enumerate(buckets)
     ]
     summary_rows: list[Row] = (
-        [("all other groups", [column.omitted_value for column in columns_with_values])]
+        [("all other groups", [column_values.omitted_value for column_values in columns_with_values])]
         if grouping.omitted_count
         else []
     )
     if grouping.is_additive and (len(rows) > 1 or grouping.omitted_count):
-        summary_rows.append(("all together", [column.total_value for column in columns_with_values]))
+        summary_rows.append(("all together", [column_values.total_value for column_values in columns_with_values]))
     columns = [column_values.column for column_values in columns_with_values]
     return Table(
         grouping.title,
