@@ -33,7 +33,7 @@ class Notes:
             self.add("message_rejected", f"{message_name}: {reason}")
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted_count: int) -> None:
-        """Insert the notes of the previous executions, which are loaded after the first messages, at the front."""
+        """Insert the notes of previous executions at the front, because they are loaded after the first messages."""
         newer_notes, newer_omitted_count = self.entries, self.omitted_count
         self.entries, self.omitted_count = [dict(note) for note in notes], omitted_count + newer_omitted_count
         for note in newer_notes:

@@ -230,7 +230,7 @@ def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
 
 
 def _unreported_numbers(plan: CompiledPlan) -> list[int]:
-    """Return the numbers of the nodes whose end is never reported."""
+    """Return the numbers of the external nodes whose end no region reports."""
     reported_numbers = {member for node in plan.nodes[plan.visible_count :] for member in node.members}
     return [
         number for number, node in enumerate(plan.nodes) if node.kind == "external" and number not in reported_numbers

@@ -212,13 +212,13 @@ class _Turn:
         call_nodes: list[CompiledNode] = []
         calls_with_ids = self._calls_with_ids()
         errors = {node_id: _TOO_MANY_CALLS_MESSAGE for node_id, _ in calls_with_ids[MAX_CALLS:]}
-        has_listed_tools = False
+        is_tool_list_sent = False
         for node_id, call in calls_with_ids[:MAX_CALLS]:
             try:
                 call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node_number=self._node_number))
             except UnknownTool as error:
-                errors[node_id] = str(error) if has_listed_tools else unknown_tool_message(call.name, self._spec)
-                has_listed_tools = True
+                errors[node_id] = str(error) if is_tool_list_sent else unknown_tool_message(call.name, self._spec)
+                is_tool_list_sent = True
             except ToolCallInvalid as error:
                 errors[node_id] = str(error)
         return call_nodes, errors
