@@ -97,7 +97,7 @@ def test_nodes_that_a_plan_approval_does_not_show_need_separate_approvals() -> N
 
 
 def problems_in_prompt(run: LocalRun) -> list[dict[str, Any]]:
-    """Return the problems of the first plan in the prompt of the repair."""
+    """Return the problems that the repair prompt lists for the first plan."""
     lines = run.calls[1].messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 

@@ -189,7 +189,7 @@ async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None
 
 
 async def test_options_that_temporal_rejects_fail_their_node(runs: Runs) -> None:
-    """Guard S9, S10, F8: each of these options would leave the run open, some options without a reason."""
+    """Guard S9, S10, F8: each of these options would leave the run open, in some cases without a reason."""
     invalid_options: list[dict[str, Any]] = [
         *({"retry": {"max_attempts": -1}}, {"retry": {"max_attempts": 2**31}}, {"retry": {"factor": 0.5}}),
         *({"retry": {"max_delay_s": -1}}, {"retry": {"first_delay_s": -5}}, {"timeout_s": -0.001}),

@@ -198,7 +198,7 @@ async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
 
 
 async def _create_draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
-    """Create the draft of a fork like the command `fork`."""
+    """Create the draft of a fork, as the command `fork` does."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)
