@@ -66,7 +66,7 @@ async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) 
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     if end_of(history) == "continued":
         (next_input,) = result_of(history)
-        # A run and its reader round times differently.
+        # The reader rounds times differently from the run.
         return without_times(state_to_json(scheduler)), without_times(state_from_text(next_input["snapshot"]["state"]))
     result = await replayed_document(history)
     if result.get("nodes_ref", {}).get("ref") == "history":

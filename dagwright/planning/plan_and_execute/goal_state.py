@@ -126,7 +126,7 @@ class GoalState:
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_after_changed_reasons(self) -> Stage | None:
-        """Return the stage of a replan that must wait or is not needed; `None` if it is needed or there is none.
+        """Return the stage of a replan that must wait or is not needed; `None` if it is needed, or without a replan.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.
