@@ -92,7 +92,7 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
         for node in ("now", "then")
         for number in range(_REQUESTS_PER_NODE)
     }
-    # `then[7]` has no early answer, because an invalid early answer is sent to it.
+    # No valid early answer is sent to `then[7]`, because an invalid one is.
     early_ids = random_source.sample(
         [request_id for request_id in expected if request_id.startswith("then") and request_id != "then[7]"],
         _REQUESTS_PER_NODE // 5,

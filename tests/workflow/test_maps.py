@@ -97,7 +97,7 @@ async def runs(map_runs: Runs) -> AsyncIterator[Runs]:
 
 
 def _map_plan(items: Any, *extra_nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return a plan of a map over `items` and other nodes. `fields` are fields of the map."""
+    """Return a plan of `extra_nodes` and a map over `items`. `fields` are fields of the map."""
     map_node = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
     return {"nodes": [{**map_node, **fields}, *extra_nodes]}
 

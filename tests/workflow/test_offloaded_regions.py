@@ -52,7 +52,7 @@ def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) 
 
 
 async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
-    """Read the document of a node like the command `node`."""
+    """Read the document of a node, as the command `node` does."""
     view = await view_of(runs, handle)
     document = await hydrated_document(view, runs.store, only_node=node_id)
     node_document: Document = document["nodes"][node_id]
@@ -60,7 +60,7 @@ async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
 
 
 async def read_full_document(runs: Runs, handle: Handle) -> Document:
-    """Read the full document of a run like the command `result --full`."""
+    """Read the full document of a run, as the command `result --full` does."""
     view = await view_of(runs, handle)
     output = StringIO()
     await write_object(full_document(view, runs.store), output.write)
