@@ -103,7 +103,7 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench
 
 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
-    """The run is started like from the Temporal UI: with a plan, and without search attributes."""
+    """The run is started as in the Temporal UI: with a plan, and without search attributes."""
     gate_name = uuid4().hex
     held_node = {"id": "held", "tool": "hold", "arguments": {"name": gate_name}}
     handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
