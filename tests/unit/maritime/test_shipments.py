@@ -202,7 +202,7 @@ async def test_memory_does_not_grow_with_the_number_of_shipments(monkeypatch: py
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     small_count, large_count = 225, 450
-    # The first call creates tables that remain in memory.
+    # The first call creates objects that remain in memory.
     await load_shipments(small_count)
     make_peaks_bytes = [await peak_bytes(partial(make_shipments, number)) for number in (small_count, large_count)]
     load_peaks_bytes = [await peak_bytes(partial(load_shipments, number)) for number in (small_count, large_count)]

@@ -53,8 +53,8 @@ URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL",
 
 def test_environment_variables_set_the_maritime_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     default_settings = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
-    maritime_names = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
-    assert {name: getattr(default_settings, name) for name in maritime_names} == {
+    setting_names = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
+    assert {name: getattr(default_settings, name) for name in setting_names} == {
         "opensearch_url": None,
         "opensearch_prefix": "maritime",
         "opensearch_max_rows": 1_000,

@@ -154,7 +154,7 @@ PARTIES_OF_REVISION_0004 = (
 )
 """Id, name, status and core (the name without its legal form) of parties in a store of revision 0004.
 
-An inactive party has no core, except the last party: its core has no search words.
+An inactive party has no row in the search index, except the last party: its row has no search words.
 """
 
 

@@ -44,7 +44,7 @@ def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabas
 
     def insert_rows(session: Session) -> None:
         party = {"kind": "company", "name": "Late Harbour", "name_key": "late harbour"}
-        # Statements instead of objects: the ORM does not notify the index.
+        # The ORM notifies the index of changed objects, but not of these statements.
         session.execute(insert(Party).values(party | {"id": "late", "status": "active"}))
         session.execute(insert(Party).values(party | {"id": "gone", "status": "inactive", "jurisdiction": "LU"}))
         name = {"party_id": "late", "name": "Old Mill Ltd", "name_key": "old mill ltd", "use": "former"}

@@ -182,7 +182,10 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
 
 
 def retry_while_planning(command: RetryNode) -> tuple[RoundsRun, list[Task], list[Task]]:
-    """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the run and both task lists."""
+    """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5.
+
+    Return the run, the tasks of the planner and the tasks of the retry.
+    """
     new_sub_goal = sub_goal(5, "pick", name="MSC")
     run = RoundsRun(
         continue_response(PICK_MAERSK, CLARIFY),

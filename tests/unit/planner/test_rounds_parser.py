@@ -273,7 +273,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
         known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
     assert parse(continue_response(sub_goal(3, "show", total=ref(2, "total"))), *existing_sub_goals)["valid"] is True
-    # A nullable slot is accepted for a nullable argument.
+    # A null slot is accepted for an argument that is not required.
     assert parse(continue_response(sub_goal(3, "show", total=ref(2, "rest"))), *existing_sub_goals)["valid"] is True
     null_input = continue_response(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(null_input, *existing_sub_goals) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]

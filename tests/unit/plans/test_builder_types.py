@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from typing_extensions import TypedDict  # as for tools: pydantic needs it before Python 3.12
+from typing_extensions import TypedDict  # as in tools: pydantic needs it before Python 3.12
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.plans.human_requests import ask_human

@@ -106,7 +106,7 @@ def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
     async def send_interrupts() -> None:
         try:
             while True:
-                # Send the signal repeatedly: a signal just before the main thread waits does not wake that thread.
+                # Repeat the signal: it does not wake the main thread if it arrives just before that thread waits.
                 await asyncio.sleep(0.1)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         finally:

@@ -198,8 +198,8 @@ def test_invalid_attempt_count_is_read_as_the_first_attempt(count: bytes) -> Non
 
 @pytest.mark.parametrize("encoded_attempt", [b"", b"1", b"\xff", b'{"0": 1}'])
 def test_invalid_failure_details_are_read_as_the_first_attempt(encoded_attempt: bytes) -> None:
-    started_at = encoded_attempt.decode(errors="replace")
-    details = {"attempt": encoded_attempt, "started_at": started_at, "tool_version": 7}
+    invalid_text = encoded_attempt.decode(errors="replace")
+    details = {"attempt": encoded_attempt, "started_at": invalid_text, "tool_version": 7}
     assert attempt_of_details(details) == Attempt()
 
 

@@ -1,4 +1,4 @@
-"""Clean-up of the store: the time before which payloads are removed, and unknown states that stop the clean-up."""
+"""Clean-up of the store: the time before which payloads are removed, and the conditions that stop the clean-up."""
 
 import os
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Special-purpose networks of the IANA registries, and host names that resolve to them only at the second request."""
+"""Special-purpose networks of the IANA registries, and host names that resolve to them only at the second lookup."""
 
 import asyncio
 import ipaddress
