@@ -1,4 +1,4 @@
-"""Sessions in tests: served by the workers of this process, with a tool that sets a name."""
+"""Sessions in tests: served by the workers of this process, with a tool whose result the session names `cbu`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ class SessionBench:
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
     ) -> PrepareTurn:
-        """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
+        """Return a function that prepares a turn. In its nodes, `@NAME` becomes the ID of this name in the session."""
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
             ids = {name: str(entity["id"]) for name, entity in session.names.items()}

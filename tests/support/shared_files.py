@@ -1,7 +1,7 @@
 """Share files of tests between several pytest processes: each process claims the next file that is not claimed yet.
 
 A process imports a file only when it runs its tests. With `pytest-xdist`, each process would import all files first,
-and one more process would spend a third of the CPU time of the stage `fast` on the reports of all tests.
+and its controller would use a third of the CPU time of the stage `fast` for the reports of all tests.
 """
 
 import os

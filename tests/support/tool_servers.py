@@ -30,7 +30,7 @@ def variables(**values: str) -> Variables:
 def server_entry(folder: Path, **fields: Any) -> dict[str, Any]:
     """Return the entry of a server that records its calls in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Fork the server: importing the MCP SDK takes more than a second of CPU time.
+    # The server is forked from a process that has imported the MCP SDK, which takes over a second of CPU time.
     python = command_folder("mcp.server.mcpserver", "uvicorn") / "python"
     return {"command": str(python), "args": [str(SERVER), str(folder)], **fields}
 

@@ -137,7 +137,7 @@ class BatchBench:
         return call_batch_result_from_json(json.loads(payload.data))
 
     def separate_activity(self, tool: str, node: str) -> ActivityBench:
-        """Return the first attempt of the separate activity of a call."""
+        """Return a bench for the first attempt of the separate activity of a call."""
         bench = ActivityBench(self.activities[tool])
         bench.temporal.info = replace(bench.temporal.info, activity_id=node, attempt=1)
         return bench

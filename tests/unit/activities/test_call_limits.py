@@ -20,7 +20,7 @@ _NO_CLIENT: Any = None
 
 
 class _Limiter(Limiter):
-    """Fake limiter that returns scripted answers, and records the time and lead of each request."""
+    """Fake limiter that returns scripted answers, and records the time and `lead_s` of each request."""
 
     def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
         settings = LimitSettings(_MODEL, parse_limit(limit))

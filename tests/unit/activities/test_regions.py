@@ -1,4 +1,4 @@
-"""Regions in a worker: errors of their tools, calls that stay open, thread switching, and cached regions."""
+"""Regions in a worker: errors of their tools, calls left to the run, thread switching, and cached regions."""
 
 import asyncio
 import json

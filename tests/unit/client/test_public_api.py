@@ -90,7 +90,7 @@ PYTHON_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interacti
 PARAMETER_OPTIONS = {"inputs", "run_id", "tools", "agents"}
 """Options that are parameters of `Client.start`, `Client.ask` or `Worker`."""
 COMMAND_ONLY_OPTIONS = {"input-file", "detach", "keep-server", "tools-queue", "json", "no-color"}
-"""Options that only a command or the connection has."""
+"""Options that are not for a run, but for the command or the connection."""
 
 
 def rows(heading: str) -> Iterator[list[str]]:

@@ -209,7 +209,7 @@ _LISTED_RUNS_QUERY = f"{_TOP_RUNS_QUERY} AND ExecutionStatus != 'ContinuedAsNew'
             " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say ')",
         ),
         (RunFilter(title="it's"), " AND (DagwrightTitle STARTS_WITH 'it\u2019s' OR WorkflowId STARTS_WITH 'it''s')"),
-        # Without the quotes, the prefix of the ID would be empty. So the query has no condition for the ID.
+        # A query cannot have an ID prefix that starts with a quote, so it has no condition for the ID.
         (RunFilter(title="''"), " AND DagwrightTitle STARTS_WITH '\u2019\u2019'"),
         (
             RunFilter(status="waiting", since=0.0, tags={"team": "blue", "who": "o'neill"}),

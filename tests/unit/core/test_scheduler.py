@@ -29,7 +29,7 @@ from tests.support.plan_building import (
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
     """Run all tasks and return their IDs in order.
 
-    A task has the result of its node in `results`. The default is the ID of the task.
+    `results` has results by node ID. The default result is the ID of the task.
     """
     order: list[str] = []
     while tasks := start_ready_tasks(scheduler):

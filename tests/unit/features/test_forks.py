@@ -239,7 +239,7 @@ def ended_map_scheduler(
     Args:
         size: characters of the result of each item.
         first_failed: first item of the batch that fails.
-        first_replaced: first item of the batch whose items have the value of `on_error`.
+        first_replaced: first item of the batch whose items failed and got the value of `on_error`.
         first_running: first item of the batch that has not ended.
     """
     scheduler = started_scheduler(plan, at=1.0)

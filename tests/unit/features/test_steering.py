@@ -195,7 +195,7 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     pause = (wire.PAUSE, {"by": "ann", "command_id": "1"})
     limits = (wire.SET_LIMITS, {"max_parallel": 1, "by": "ann", "command_id": "2"})
     cancel = (wire.CANCEL, {"by": "ann", "command_id": "3"})
-    # A slow worker gets several updates before their signals.
+    # A slow worker gets several updates before the signals with the same commands.
     for name, message in (pause, limits, cancel):
         run.send(name, message, source="update")
     for name, message in (pause, limits, cancel):

@@ -21,7 +21,7 @@ NO_TASK_FACTS = TaskFacts(0, None, COMPLETED, None, "", None, None, None)
 
 
 def view(event_id: int, *, is_closed: bool = False, has_waiting_marks: bool = False, **statuses: NodeStatus) -> RunView:
-    """Return the view of a run at an event. The statuses of its tasks take the place of the scheduler."""
+    """Return the view of a run at an event, with task states instead of a scheduler."""
     status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(statuses))
     fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event_id), "has_waiting_marks": has_waiting_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **fields)
@@ -113,7 +113,7 @@ async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> 
 
 
 async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
-    # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
+    # The client received `waiting` for `a` because of a wait mark. In the history, `a` was running, as it is now.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
     known_statuses = {"a": RUNNING, "b": COMPLETED}
     for has_waiting_marks, expected_ids in ((True, ("a",)), (False, ())):

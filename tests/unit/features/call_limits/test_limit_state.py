@@ -25,7 +25,7 @@ def test_calls_over_the_rate_get_later_starts_and_calls_at_the_end_of_the_queue_
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
     assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
     assert state.waiting_count(limit, _NOW) == 39
-    # The calls with an estimate do not come back, as if they were cancelled. So a new call does not wait for them.
+    # Calls with only an estimated start do not come back, as if they were cancelled. A new call does not wait for them.
     assert state.request(limit, "new", _NOW + 11).decision == "start"
 
 
@@ -97,7 +97,7 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     state.add_tokens(limit, 30_000)
     answer = state.request(limit, "b", _NOW, kind="model_call")
     assert (answer.decision, answer.reason) == ("defer", "limit of 60,000 tokens/min")
-    # The tokens of 30 s are used, and the tokens of 6 s may be used early.
+    # Call `a` used the tokens of 30 s. The tokens of 6 s may be used early.
     assert answer.delay_s == pytest.approx(23.5 / 2)
     assert state.request(limit, "c", _NOW, kind="call").decision == "start"
 
