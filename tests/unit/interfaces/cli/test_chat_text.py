@@ -1,4 +1,4 @@
-"""Texts of a chat except answers, and the display of rounds."""
+"""Hints, help and status lines of a chat, and the display of rounds."""
 
 import asyncio
 import shlex

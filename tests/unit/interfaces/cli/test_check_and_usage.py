@@ -400,7 +400,7 @@ def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
 
 
 async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:
-    # A replacement for the library `typer`, which takes 600 s to import.
+    # This module replaces the library `typer`, and its import takes 600 s.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         sys.executable,

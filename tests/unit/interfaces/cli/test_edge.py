@@ -1,4 +1,4 @@
-"""The process edge: every end of a command is an exit code and one message."""
+"""Every end of a command becomes an exit code and one message."""
 
 import asyncio
 import errno

@@ -80,7 +80,7 @@ def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_a
         user_message("a"), assistant_message(None, tool_calls=[tool_call("1", "weather")]), tool_result("1")
     )
     assert (conversation.answers, conversation.has_other_results) == ([], True)
-    # A result without its call answers the run that the request names.
+    # Without its call, a result is an answer to the run that the request names.
     assert parsed_conversation(tool_result("1"), run="r").answers == [FeedbackAnswer("1", "r", "yes")]
     assert parsed_conversation(tool_result("1")).has_other_results
 
