@@ -13,7 +13,7 @@ ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]
 
 
 async def ended_document(runs: Runs, handle: Handle) -> Document:
-    """Return the document of an ended run. Assert that the reader returns the same document."""
+    """Return the document of an ended run. Assert that `RunReader` returns the same document."""
     document = await document_of(handle)
     assert (await view_of(runs, handle)).document() == with_run_error(document)
     return document

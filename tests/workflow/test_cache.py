@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 class CallLog:
-    """Names of the called tools. A tool with a log object in its closure would have no cached results."""
+    """The argument `name` of each call. A tool with a log object in its closure would have no cached results."""
 
     calls: ClassVar[list[str]] = []
     lock = threading.Lock()
@@ -73,7 +73,7 @@ TOOLS = ToolRegistry.of(look, look_long, long_text, compute_slowly, compute_quic
 
 @pytest.fixture(autouse=True)
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the calls, in order."""
+    """The argument `name` of each call, in order."""
     monkeypatch.setattr(CallLog, "calls", [])
     return CallLog.calls
 

@@ -94,8 +94,8 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
 async def test_new_request_during_an_open_request_adds_a_command_to_history(runs: Runs) -> None:
     """Without a command, a replay could apply the answer before the request."""
     map_node = {"tool": "echo", "id": "later", "for_each": [1, 2]}
-    request_of_items = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
-    handle = await runs.start({"nodes": [human_node("first"), map_node, request_of_items]})
+    human_map_node = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
+    handle = await runs.start({"nodes": [human_node("first"), map_node, human_map_node]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
     last_completion_id = max(
