@@ -19,7 +19,7 @@ class EntityDatabase(Database):
         super().__init__(url, PARTIES)
 
     def index_missing_names(self) -> int:
-        """Index the names that plain SQL wrote, not the model classes; return the number of added names."""
+        """Index the names that plain SQL wrote instead of the model classes; return the number of added names."""
         count_before = self.read(count_indexed_names)
         progress: IndexProgress | None = None
         while (progress := self._index_batch(progress)) is not None:

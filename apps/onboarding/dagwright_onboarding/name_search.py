@@ -145,7 +145,7 @@ class NameIndex:
         return self._fetch("SELECT * FROM party_search WHERE id = ANY(:ids)", {"ids": ids})
 
     def _cores(self, expression: str) -> list[tuple[int, tuple[str, ...]]]:
-        """Return (`PartySearch.id`, `KnownName.core`) of matching names. If there are many, they must have the tags."""
+        """Return (`PartySearch.id`, `KnownName.core`) of matching names; if there are many, of those with the tags."""
         # Filtering by tag takes longer than reading all matching names, unless they are many.
         for match in (expression, self._restrict_to_tags(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._match_clause()} LIMIT {_MAX_COMPARED_NAMES}"

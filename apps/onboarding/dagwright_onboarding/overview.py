@@ -46,7 +46,7 @@ class OverviewRow:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A snapshot of the store; rows by kind, subject and detail."""
+    """A snapshot of the store; its rows are sorted by kind, subject and detail."""
 
     counts: Mapping[RowKind, int]
     rows: tuple[OverviewRow, ...]

@@ -140,7 +140,7 @@ def ensure_exact_party(session: Session, key: NaturalKey, *, client_type: str = 
 def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
     """Return the party with this natural key and whether it was added.
 
-    Without a jurisdiction, the only active party of that kind and name is returned, if there is one.
+    Without a jurisdiction, the active party of that kind and name is returned, if exactly one exists.
 
     Raises:
         ValueError: the party is inactive, or there is no jurisdiction and several parties have the name.

@@ -141,7 +141,7 @@ def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
     """Check that no earlier row gives the party another name; otherwise each load would rename the party twice.
 
     Args:
-        rows_by_id: id -> the first row with the id; the row is added.
+        rows_by_id: id -> the first row with the id; `row` is added.
     """
     if row.id is None:
         return

@@ -89,7 +89,7 @@ class Check:
         self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {message}")
 
     def allowed_members(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
-        """Return the members of an object with an allowed key; any other member is a problem."""
+        """Return the members of an object that have an allowed key; any other member is a problem."""
         if not isinstance(value, dict):
             self.add_problem(path, f"expected an object, got {_short_json(value)}")
             return {}

@@ -35,7 +35,7 @@ _FINAL_ERROR_TYPES = (
     "query_shard_exception", "null_pointer_exception", "class_cast_exception", "number_format_exception",
     "index_out_of_bounds_exception", "array_index_out_of_bounds_exception",
 )  # fmt: skip
-"""Errors of the query that the server reports with a status for an overloaded or broken server."""
+"""Errors of the query, although the server reports them with the status of an overloaded or broken server."""
 _REQUEST_MEMORY_LIMITS = ("[request]", "[fielddata]")
 """Memory limits of a single request; other limits depend on the total load of the server."""
 _PING_TIMEOUT_S = 3.0
