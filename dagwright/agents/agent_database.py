@@ -62,7 +62,7 @@ class StoredAgentTools:
         self._environment = environment
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Return an agent, which may have been removed, as a tool; `None` if it is unknown or has type `llm`.
+        """Return an agent as a tool, even if the agent was removed; `None` if it is unknown or has type `llm`.
 
         Args:
             version: version of the card; `None` for the newest.

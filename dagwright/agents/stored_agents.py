@@ -92,7 +92,7 @@ class StoredAgents:
         return [version for version in reversed(known_versions) if version.card.name == name]
 
     def card(self, name: str, version: str | None) -> AgentCard | None:
-        """Return a card, which may have been removed, by name and version; `None` if it does not exist.
+        """Return a card by name and version, even if the card was removed; `None` if it does not exist.
 
         Args:
             version: `None` for the newest.

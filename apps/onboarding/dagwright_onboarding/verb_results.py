@@ -1,6 +1,6 @@
-"""Results of the onboarding verbs, and the arguments of verbs with many parameters; JSON objects in plans.
+"""Results of the onboarding verbs, and the arguments of verbs with many parameters.
 
-In a plan, `@result_N` means the `id` of the result. This module must not import the database.
+In a plan, a result is a JSON object, and `@result_N` means its `id`. This module must not import the database.
 """
 
 from dataclasses import dataclass
