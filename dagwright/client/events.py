@@ -6,7 +6,7 @@
     feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-A state that begins and ends between two reads of the run is omitted, such as a failure before a retry.
+A state that starts and ends between two reads of the run is omitted, such as a failure before a retry.
 The start of a node and all requests for feedback are always reported.
 """
 
