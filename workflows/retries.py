@@ -26,15 +26,17 @@ CALL_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), m
 PLAN_PAGE_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED_RETRIES = RetryPolicy(maximum_attempts=3)
-"""A failed poll is repeated by the next poll."""
+"""For a poll for ended sub-plans. If all its attempts fail, the next poll finds them."""
 
 _TIMED_OUT_ERROR = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` call that takes too long: the outcome is unknown."""
 _LOST_ATTEMPT_ERRORS = [_TIMED_OUT_ERROR, "TemporalTimeout:Heartbeat"]
-"""Errors of a foreign `write` call with an unknown outcome: the call takes too long, or the worker dies."""
+"""Errors after which the outcome of a `write` call by a worker of another program is unknown: the call takes too long,
+or the worker dies.
+"""
 _EXTRA_ATTEMPTS = 2
-"""Attempts of a `write` call in addition to `max_attempts`: one for a worker's death before it called the tool, and one
-to report a worker's death after it called the tool.
+"""Attempts of a `write` call in addition to `max_attempts`: one that calls the tool if a worker died before calling it,
+and one that only reports the unknown outcome if a worker died after calling it.
 """
 
 
@@ -43,7 +45,7 @@ def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:
     return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
 
 
-# Most calls of a run have the same policy, and creating a policy takes as long as the rest of a command.
+# Most calls of a run have the same policy, and creating it would take half of the time for scheduling an activity.
 @lru_cache
 def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
     # Temporal rejects a first delay that exceeds the longest delay; a run that sends such a policy is stuck without a

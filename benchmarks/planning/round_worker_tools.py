@@ -1,4 +1,4 @@
-"""The worker tools of the benchmark questions, passed to the worker with `--tools`."""
+"""Tools for the benchmark questions, declared with `@worker_tool`. The benchmark passes this file as `--tools`."""
 
 from typing import Any
 

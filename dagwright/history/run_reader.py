@@ -96,6 +96,7 @@ class HistoryReader:
         self.execution = self._execution(run_id, number)
         """The newest known execution."""
         self.marks = WaitMarks()
+        """Tasks of the replay that are shown as waiting, until further events are applied."""
         self.lock = asyncio.Lock()
         self.change_event = asyncio.Event()
 
@@ -105,6 +106,7 @@ class HistoryReader:
             if event.event_id > event_id:
                 break
             await self._apply_event(self.execution, event)
+        # The replay holds back the last batch of events, because an update of the batch may follow.
         await self.execution.replay.apply_held_batch()
 
     async def read_to_end(self) -> None:
@@ -150,7 +152,7 @@ class HistoryReader:
             await asyncio.sleep(PAGE_PAUSE_S)
 
     async def _apply_page(self, execution: Execution, page: Sequence[HistoryEvent]) -> None:
-        """Apply the events of a page that were not applied before the connection was lost."""
+        """Apply the new events of a page. After a connection loss, a page also has events that were applied already."""
         async with self.lock:
             self.marks.clear()
             for event in page:
@@ -165,7 +167,7 @@ class HistoryReader:
         await execution.replay.apply(event)
 
     def _current_execution(self) -> Execution:
-        """Return the current execution: a new execution if the previous execution continued as new."""
+        """Return the execution that `self.execution` continued as, or else `self.execution`."""
         continued_as = self.execution.replay.continued_as
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
@@ -244,7 +246,7 @@ class RunReader:
         return (await self.states_and_cursor_at(cursor))[0]
 
     async def states_and_cursor_at(self, cursor: Cursor) -> tuple[dict[str, TaskState], Cursor]:
-        """Return the result of `states_at`, and the position of the last applied event, at most `cursor`."""
+        """Return the result of `states_at`, and the position of the last applied event, which is not after `cursor`."""
         reader = await self._reader_at(cursor)
         if reader is None:
             return {}, START
@@ -339,7 +341,7 @@ class RunReader:
             paused_calls = [call for call in calls if call.pause_reason is not None]
             deferred_calls = [call for call in calls if call.deferral_reason is not None]
             unserved_calls = await calls_without_worker(self._client, calls)
-            has_no_slot = waits_for_slot(calls, unserved_calls=unserved_calls)
+            waits_for_workflow_slot = waits_for_slot(calls, unserved_calls=unserved_calls)
             waiting_children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:
@@ -347,7 +349,7 @@ class RunReader:
                 notes += lookup_notes(raw, replay)
             if unserved_calls:
                 notes += await self._no_worker_notes(unserved_calls, description)
-            if has_no_slot:
+            if waits_for_workflow_slot:
                 notes.append(no_free_slot_note())
             notes += paused_call_notes(paused_calls)
             for task_id, view in waiting_children.items():
@@ -360,12 +362,13 @@ class RunReader:
                 }
                 reasons |= {task: view.reason for task, view in waiting_children.items()}
                 reader.marks.put(replay.scheduler, reasons)
-            waiting_count = len(unserved_calls) + len(paused_calls) + len(deferred_calls) + has_no_slot
-            is_waiting = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
+            # The workflow task that waits for a slot is one of `calls`.
+            waiting_count = len(unserved_calls) + len(paused_calls) + len(deferred_calls) + waits_for_workflow_slot
+            all_work_waits = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(replay, is_waiting=is_waiting and bool(waiting_count or waiting_children)),
+                status=_status_of(replay, is_waiting=all_work_waits and bool(waiting_count or waiting_children)),
                 title=replay.title,
                 scheduler=replay.scheduler,
                 pending_calls=pending_calls(raw, replay) if is_open else {},
@@ -382,7 +385,7 @@ class RunReader:
                 has_waiting_marks=not reader.marks.is_empty,
                 history_statuses=reader.marks.history_statuses,
                 opened_requests=replay.opened_requests,
-                has_no_slot=has_no_slot,
+                has_no_slot=waits_for_workflow_slot,
             )
 
     async def _no_worker_notes(

@@ -80,7 +80,7 @@ class NodeBuilder:
             document |= {name: writer.write(value, (name,)) for name, value in fields.items() if value is not None}
             document |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
             other_options = {name: value for name, value in options.items() if name not in ("id", "title")}
-            document |= write_options(other_options, writer)  # type: ignore[arg-type] # the options without two keys
+            document |= write_options(other_options, writer)  # type: ignore[arg-type] # lacks `id` and `title`
             uses = [*writer.uses, *_uses_of_options(options)]
             inspection, problems = inspect_added_node(
                 document, uses, owner=self.owner, values=self.values, tools=self.tools
@@ -134,7 +134,7 @@ _OPTION_ALIASES = {"depends_on": "needs", "after": "needs"}
 _FIELDS_WITH_REFERENCES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
 """Fields in which references are replaced when the plan runs."""
 _NO_NEEDS = ()
-"""Default of `needs`, recognized by identity: Python has a single empty tuple."""
+"""Default of `needs`. An explicit `needs=()` is the same object, so it does not count as passed either."""
 
 
 def inspect_added_node(
@@ -184,8 +184,8 @@ def relative_to_node(problem: Problem) -> Problem:
 def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
     """Yield a problem for each handle that cannot be used.
 
-    The handle is in a constant field, belongs to another plan, or reads an item in a node that has no `for_each` or
-    the `for_each` of another list.
+    The handle is in a constant field, belongs to another plan, or reads an item of a list over which the node does not
+    iterate.
     """
     for path, use in uses:
         at = pointer(*path)

@@ -5,7 +5,7 @@ StoreError
 ├── PayloadDamaged        final: the stored content is damaged; storing it again repairs it
 ├── StoreUnavailable      retry later; the message has advice for the operator
 └── StoreMismatch         fix the setting: the workers use another store than this process
-LocationInvalid           fix the setting; the message continues a sentence that starts with the variable
+LocationInvalid           fix the setting; the message continues "DAGWRIGHT_PAYLOAD_STORE cannot be used: "
 """
 
 from dagwright.core.errors import DagwrightError

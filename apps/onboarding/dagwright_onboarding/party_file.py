@@ -179,8 +179,8 @@ def _read_header(name: str, reader: CsvReader) -> list[str]:
         columns = f"column{'s' if len(missing_columns) > 1 else ''} {' and '.join(missing_columns)}"
         verb = "are" if len(missing_columns) > 1 else "is"
         header_list = ", ".join(header)
-        is_short = len(header_list) <= _HEADER_CHARACTERS and header_list.isprintable()
-        header_text = header_list if is_short else "something else"
+        is_quotable = len(header_list) <= _HEADER_CHARACTERS and header_list.isprintable()
+        header_text = header_list if is_quotable else "something else"
         raise PartiesUnreadable(
             f"{name}: the {columns} {verb} missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {header_text}"
@@ -257,6 +257,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
 
 
 def _other_kind_of_prefix(party_id: str, kind: PartyKind) -> PartyKind | None:
+    """Return the kind whose prefix an ID has, if it is another kind than `kind`."""
     return next(
         (other_kind for other_kind in PartyKind if other_kind is not kind and party_id.startswith(f"{other_kind}_")),
         None,
@@ -288,6 +289,11 @@ def _parse_names(text: str, column: str) -> tuple[str, ...]:
 
 
 def _parse_name(text: str, column: str) -> str:
+    """Parse a name.
+
+    Args:
+        column: the name in messages, such as "an alias".
+    """
     name = clean_name(text, column)
     # A file may contain only names that a plan may contain.
     check_name(" ".join(text.split()))

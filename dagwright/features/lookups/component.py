@@ -20,6 +20,7 @@ class LookupNodes(SchedulerComponent):
     def needed_hooks(self) -> Collection[str]:
         """Return no hooks if the plan has no lookup nodes."""
         plan = self._state.plan
+        # The lookup nodes are the nodes that are neither visible nor regions.
         return self.hooks if plan.count_without_regions > plan.visible_count else ()
 
     def _is_lookup(self, ref: TaskRef) -> bool:
