@@ -308,6 +308,7 @@ def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length(
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
+# The outcome `None`: a request may still follow when the time is over.
 @pytest.mark.parametrize("outcome", ["again", "none_follows", None, "lost"])
 async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> None:
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
@@ -350,8 +351,8 @@ class FakeFeedbackClient:
     """Fake `FeedbackClient` that accepts answers.
 
     Args:
-        rejections: run ID with underscores -> error for an answer to this run. The key `request_ref` has the error for
-            every lookup of a request ID.
+        rejections: run ID, with `_` for `-` -> error that `answer` raises for this run; `request_ref` -> error that
+            `request_ref_of` raises for every run.
     """
 
     def __init__(self, **rejections: Exception) -> None:
@@ -422,6 +423,7 @@ async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
+    # The answer was accepted neither by all runs nor by none.
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     results_text = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
     assert actual.message == f"answered in 1 of 3 sub-plans: {results_text}"

@@ -223,6 +223,7 @@ def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(chec
 def test_nodes_in_an_answer_to_guidance_have_the_limits_of_added_nodes(
     is_early: bool, checked_counts: list[int]
 ) -> None:
+    # If `ask` waits for `m`, the answer arrives before its request is open.
     dependencies = ["m"] if is_early else []
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *dependencies, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW_NODES, node("m[a]")]}, by="ann")

@@ -63,7 +63,7 @@ def short_start_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_start_wait")
 async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str) -> None:
     release_event = asyncio.Event()
-    # Hold back the whole answer: `pace` would send a first chunk before the first heartbeat.
+    # Hold back the whole answer: the option `pace` of `text` would send a first chunk before the first heartbeat.
     answer = step("Hello.", release_event=release_event)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=request_body(path)) as response:
         chunks = response.aiter_text()

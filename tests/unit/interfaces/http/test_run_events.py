@@ -102,11 +102,11 @@ def test_subscription_cursor_is_converted_to_text_and_back() -> None:
 async def test_events_of_a_moment_are_encoded_once_for_all_clients() -> None:
     shared_values: dict[Any, Any] = {}
     ended_view = replace(VIEW, status="completed", is_closed=True)
-    moment = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
+    shared_update = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
 
     async def texts_of_client() -> list[str]:
         async def run_updates() -> AsyncGenerator[RunUpdate, None]:
-            yield moment
+            yield shared_update
 
         return [text async for text in run_events(run_updates())]
 
