@@ -79,7 +79,7 @@ _CHILD_SNAPSHOT = "child_snapshot"
 """Field for the compensation of the run; always included, whatever the size of the other fields."""
 
 RunOutcome = dict[str, Any]
-"""Outcome of a child run: `{"status", "output", "error"}`."""
+"""Outcome of a child run: `status`, and those of `_OUTCOME_FIELDS` and `_CHILD_SNAPSHOT` that its document has."""
 
 
 @activity.defn(name=ACTIVITY_FIND_ENDED)

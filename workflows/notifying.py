@@ -28,7 +28,7 @@ class Notifier:
     """Sender of the notifications of one run.
 
     Args:
-        run: parts of the IDs of the notifications, and whether there is a webhook.
+        run: its scope and path are parts of the IDs of the notifications; `notifies`: whether there is a webhook.
         add_note: function that adds a note, with code and message.
     """
 
@@ -86,7 +86,7 @@ class Notifier:
             self._add_note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
 
     def _next_batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
-        """Return the first notifications, as many as are sent together, and their encoded form."""
+        """Return the first notifications, as many as one activity may send, and their encoded form."""
         workflow_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0

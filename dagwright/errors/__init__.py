@@ -1,4 +1,4 @@
-"""The errors of the Python API. `DagwrightError` is the base of all of them."""
+"""The errors of the Python API. All exceptions are a `DagwrightError`; a `Problem` is an entry of `PlanInvalid`."""
 
 from dagwright.client.client import WrongEventLoop
 from dagwright.client.errors import (

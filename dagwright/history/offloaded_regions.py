@@ -1,8 +1,8 @@
 """Nodes of offloaded regions, read from the payload store because most of them are not in the run.
 
-The ends of a batch's nodes are in the store as soon as the run has the batch's result. So the nodes can be read
-while the region runs, without a worker, and after the run has closed, as long as the store retains the values of the
-run.
+The final records of a batch's nodes are in the store as soon as the run has the batch's result. So the nodes can be
+read while the region runs, without a worker, and after the run has closed, as long as the store retains the values of
+the run.
 """
 
 from array import array
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _CACHED_BATCHES = 4
-"""Batches in memory while all nodes are read: some megabytes each. A batch lists its nodes nearly in the order of their
-numbers, so a larger cache would have no effect.
+"""Batches in memory while all nodes are read: some megabytes each. The nodes are read by number, and the batches
+are nearly in this order, so a larger cache would have no effect.
 """
 
 REGION_UNREADABLE = "region_unreadable"
@@ -40,7 +40,7 @@ class InnerNode:
     """Node of an offloaded region.
 
     Args:
-        document: document as in a result document, but values in the store are a `StoredValue`.
+        document: the node in a result document, except that a value in the store is a `StoredValue`.
         is_end_node: whether no node depends on it.
     """
 
@@ -58,7 +58,7 @@ def unreadable_note(error: StoreError) -> dict[str, Any]:
 
 
 class OffloadedNodes:
-    """Nodes of the offloaded regions of one run, as far as their ends are known.
+    """All nodes of the offloaded regions of one run, with their final records if these are known.
 
     Each method raises `PayloadMissing` or `PayloadDamaged` if the store has lost the nodes, and `StoreUnavailable` if
     the store does not respond.
@@ -93,7 +93,7 @@ class OffloadedNodes:
     async def nodes(self) -> AsyncIterator[InnerNode]:
         """Yield all nodes region by region, each region in an order in which its nodes can run.
 
-        Complexity: O(V + E) reads; memory for the ids, four bytes for each node and some pages.
+        Complexity: O(V + E) time; memory: all ids, four bytes per node for its batch, and some pages and batches.
         """
         for region in self._regions:
             async for node in region.nodes():
@@ -132,7 +132,8 @@ class _RegionHead:
 class _OffloadedRegion:
     """One offloaded region.
 
-    In its plan, the outside nodes on which the region depends have the first numbers; the nodes of the region follow.
+    The stored plan of the region has its own numbers: first the outside nodes on which the region depends, then the
+    nodes of the region.
     """
 
     def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
@@ -231,7 +232,7 @@ class _OffloadedRegion:
     async def _ends_of(
         self, matches: Callable[[Sequence[Any]], bool], *, limit: int
     ) -> list[tuple[Sequence[Any], Mapping[str, str]]]:
-        """Return the ends of some nodes with the versions of their tools, the last end first."""
+        """Return the encoded final records of matching nodes with their tools' versions, the last record first."""
         ends: list[tuple[Sequence[Any], Mapping[str, str]]] = []
         ref = self._last_batch
         while ref is not None and len(ends) < limit:
@@ -241,7 +242,7 @@ class _OffloadedRegion:
         return ends[:limit]
 
     async def _batches_of_nodes(self, count: int) -> tuple["array[int]", list[str]]:
-        """Return the index of the batch with the end of each node, or -1, and the references of the batches."""
+        """Return, for each node, the index of the batch that reported it, or -1; and the references of all batches."""
         batch_indexes, refs = array("i", [-1]) * count, list[str]()
         ref = self._last_batch
         while ref is not None:

@@ -12,7 +12,7 @@ _MAX_REF_DEPTH = 20
 
 
 def input_schema_of(annotation: Any) -> dict[str, Any]:
-    """Return a JSON Schema for a Python type or the name of a JSON type. It has a `type` and no definitions.
+    """Return a JSON Schema, with a `type` and without definitions, for a Python type or for the name of a JSON type.
 
     Raises:
         TypeError: the type has no JSON Schema, or is recursive.

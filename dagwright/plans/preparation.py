@@ -62,8 +62,8 @@ def check_plan(
     """Check a document in any dialect and return the checked plan.
 
     Args:
-        source: JSON value of the document, or the error about an invalid text. The parts of the text that could be read
-            are in `document` of the error, and are checked too.
+        source: JSON value of the document, or the error that was raised when its text was read. The parts that could be
+            read, in `document` of the error, are checked too.
         accepted_nodes: nodes that have started already, as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
@@ -107,7 +107,7 @@ def _check_document(
     """Return the checked plan of a document.
 
     Raises:
-        PlanInvalid: with the problems of single values, and the definite problems of the whole plan.
+        PlanInvalid: with the problems of single values, and those of the whole plan that would certainly fail a run.
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
     hint_budget = HintBudget(MAX_HINT_COST)
@@ -223,7 +223,7 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
 
 
 def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
-    """Return problems for the first input names that the plan neither declares nor reads."""
+    """Return a problem for each input name that the plan neither declares nor reads, up to the maximum."""
     unused = unused_names(checked, names)
     used_names = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
     return unknown_input_problems(unused, used_names)
@@ -250,10 +250,10 @@ def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -
 
 
 def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
-    """Return a note for each session name that the plan does not use.
+    """Return a note for each name of the context that the plan does not use.
 
     Args:
-        names: session names in the context of the plan, without `@`.
+        names: names that the context defines, without `@`.
     """
     used_names = list(dict.fromkeys(_session_names(checked.document)))
     names_text = f"it uses {', '.join(f'@{name}' for name in used_names)}" if used_names else "it uses no context names"

@@ -1,10 +1,10 @@
-"""Clean-up of a payload store: a rule that depends only on the list of runs, and the removal of payloads by this rule.
+"""Clean-up of a payload store: a rule for the payloads that may be removed, and their removal.
 
-A payload may be removed when no run that the namespace still lists can refer to it. After a run has started, and
-before the run receives a reference, the payload of the reference is stored or renewed. Payloads last renewed before the
-start of the oldest listed run therefore belong to runs that no longer exist. The retention period must have passed too:
-a deleted run may be restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is
-removed. Cache entries are removed when they expire: no run depends on them.
+A payload may be removed when no run that the namespace still lists can refer to it. When a run receives a reference,
+the payload has been stored or renewed since the run started. Payloads last renewed before the start of the oldest
+listed run therefore belong to runs that no longer exist. The retention period must have passed too: a deleted run may
+be restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is removed.
+Cache entries are removed when they expire: no run depends on them.
 """
 
 import asyncio

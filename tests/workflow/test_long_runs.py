@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    """Map each argument `name` of the tool `count` to the idempotency keys of the calls with this name."""
+    """Return the idempotency keys of the calls of `count` by their argument `name`; the tool adds the keys."""
     return {}
 
 
@@ -188,7 +188,10 @@ async def test_deadline_applies_during_an_outage_of_the_store(
 async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_results(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    """Guard F21: neither an error of the store nor an operator's action is reported as a bug."""
+    """Neither an error of the store nor a manual failure by an operator is reported as a bug.
+
+    This is guard F21 of docs/contributing/guards.md.
+    """
     error = ApplicationError("given up manually", non_retryable=True)
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:

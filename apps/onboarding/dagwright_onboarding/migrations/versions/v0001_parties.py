@@ -1,6 +1,7 @@
-"""Parties, their names, identifiers and links, and the log of verb calls.
+"""Parties, their names, identifiers and links, and `effect`, the log of verb calls.
 
 Stores from before the first migration have some of the tables; the missing tables are created.
+`cbu_id` is the party that is the client business unit (CBU).
 """
 
 import sqlalchemy as sa
