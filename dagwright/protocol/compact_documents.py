@@ -22,9 +22,11 @@ _FIELDS_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 def first_failed_field_of(failed_nodes: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Return the field of `nodes_ref` that names the first failed node. Lists of runs show no other node."""
-    for node_id, message in failed_nodes:
-        return {FIRST_FAILED: {"node_id": node_id, "message": message}}
-    return {}
+    first_failed_node = next(iter(failed_nodes), None)
+    if first_failed_node is None:
+        return {}
+    node_id, message = first_failed_node
+    return {FIRST_FAILED: {"node_id": node_id, "message": message}}
 
 
 def compact_document(document: Mapping[str, Any], *, node_count: int) -> dict[str, Any]:
