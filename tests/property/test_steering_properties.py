@@ -52,7 +52,7 @@ def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
         CancelNode(task_id, branch=data.draw(st.booleans())),
         RetryNode(task_id),
         RetryNode(task_id, {"by": "hand"}),
-        SetResult(task_id, "by hand"),
+        SetResult(task_id, "manual"),
         AddNodes(Extension(node_count, (new_node,))),
         SetLimits(
             data.draw(st.sampled_from([None, 1, 2, 500])), data.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))

@@ -80,7 +80,7 @@ def _value_to_json(value: Any) -> Any:
 
 
 class RequestTooLarge(ValueError):
-    """The messages to a model are too large for history; the error message says how to reduce them."""
+    """The messages to a model are too large for history; the error message has a remedy."""
 
 
 def _start_model_call(

@@ -257,7 +257,7 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(
         return len(nodes) == 3 and {nodes["b"].status, nodes["c"].status} == {"failed"}
 
     await eventually(have_failed)
-    await run.set_result("b", {"amount": 2}, reason="counted by hand", by="ann")
+    await run.set_result("b", {"amount": 2}, reason="counted manually", by="ann")
     await run.retry("c", by="ann")
     bench.open(unique_name)
     result = await run.result()

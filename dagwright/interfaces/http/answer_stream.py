@@ -44,8 +44,8 @@ class ReceivedAnswer:
         self._resumed_at = mark
         """Position when the client connected; `NO_TEXT` once the client has received more text."""
 
-    async def forget_superseded_text(self, context: "GatewayContext", run: str) -> None:
-        """Forget the text that the client received before this connection, if it is no longer part of the answer.
+    async def discard_superseded_text(self, context: "GatewayContext", run: str) -> None:
+        """Discard the text that the client received before this connection, if it is no longer part of the answer.
 
         Raises:
             RPCError: the server does not respond.
@@ -119,7 +119,7 @@ class AnswerStream:
         run, after = self.cursor.run, self.cursor.history_position
         if after is not None and self._has_progress:
             self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
-        await self._answer.forget_superseded_text(context, run)
+        await self._answer.discard_superseded_text(context, run)
         items: AsyncGenerator[RunMoment | TextPart, None] = moments(
             context, run, answered_requests=answered_requests, after=after
         )
@@ -130,7 +130,7 @@ class AnswerStream:
             async for item in items:
                 yield item
         # The text may have been abandoned although this client received no replacement for it.
-        await self._answer.forget_superseded_text(context, run)
+        await self._answer.discard_superseded_text(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
         """Return the progress events of a moment; may be empty. One event of the stream contains all of them."""
