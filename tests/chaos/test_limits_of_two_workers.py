@@ -34,6 +34,8 @@ _RATE, _CALL_COUNT = 50, 150
 _OWNER_MEMO, _TEMPLATE_MEMO = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
 _SHORT_HEARTBEAT: dict[str, Any] = {"heartbeat": "1s"}
 """Call options with which the server soon detects a dead worker."""
+_LONG_HEARTBEAT: dict[str, Any] = {"heartbeat": "1m"}
+"""Call options with which a slow machine never makes the server repeat an attempt."""
 _UNSERVED_MEMO, _HELD_MEMO = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 
 
@@ -113,10 +115,16 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
             client, "held", _plan_of_calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD_MEMO
         )
         await points.wait_for_point("held0")
-        shared_run = await _start_run(client, "shared", _plan_of_calls("shared", 12, pause_ms=150), _OWNER_MEMO)
-        paced_run = await _start_run(client, "paced", _plan_of_calls("paced", _CALL_COUNT), _TEMPLATE_MEMO)
+        shared_run = await _start_run(
+            client, "shared", _plan_of_calls("shared", 12, pause_ms=150, **_LONG_HEARTBEAT), _OWNER_MEMO
+        )
+        paced_run = await _start_run(
+            client, "paced", _plan_of_calls("paced", _CALL_COUNT, **_LONG_HEARTBEAT), _TEMPLATE_MEMO
+        )
         slow_run = await _start_run(client, "slow", _plan_of_calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
-        unserved_run = await _start_run(client, "unserved", _plan_of_calls("unserved", 3), _UNSERVED_MEMO)
+        unserved_run = await _start_run(
+            client, "unserved", _plan_of_calls("unserved", 3, **_LONG_HEARTBEAT), _UNSERVED_MEMO
+        )
         await asyncio.gather(
             _wait_for_reason(client, slow_run, 4, "(rate limit 2/min on template slow, ", folder=folder),
             _wait_for_reason(client, unserved_run, 3, "the limit of template:unserved does not respond", folder=folder),
