@@ -142,8 +142,15 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, reason:
     """
     now = time.time()
     state = LimitState(hold=Hold(now + hold_s, reason, next_at=now + hold_s))
-    if not await _start(client, LimitSettings(subject), task_queue=task_queue, state=state):
-        await _update(client, subject, wire.UPDATE_EXCHANGE, LimitMessage(hold_s=hold_s, held_by=reason).to_json())
+    message = LimitMessage(hold_s=hold_s, held_by=reason).to_json()
+    while not await _start(client, LimitSettings(subject), task_queue=task_queue, state=state):
+        try:
+            await _update(client, subject, wire.UPDATE_EXCHANGE, message)
+            return
+        except RPCError as error:
+            # If the limit has ended meanwhile, start it again with the hold.
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
 
 
 async def read_use(client: Client, settings: LimitSettings) -> LimitUse:

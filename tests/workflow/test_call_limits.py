@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
 from dagwright.server import call_limits as server_limits
 from dagwright.server.call_limits import (
     declare_limit,
+    hold_calls,
     list_limits,
     read_use,
     remove_limit,
@@ -182,18 +183,40 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
     assert await remove_limit(client, service.subject) is None
 
 
-async def test_limit_that_another_client_ends_during_the_removal_counts_as_removed(
-    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def end_before_updates(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let another client end the limit of the service before each update."""
     update = server_limits._update
 
     async def end_before_update(client: Client, *arguments: Any) -> Any:
         await client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{service.subject}").terminate()
         return await update(client, *arguments)
 
+    return lambda: monkeypatch.setattr(server_limits, "_update", end_before_update)
+
+
+async def test_limit_that_another_client_ends_during_the_removal_counts_as_removed(
+    client: Client, service: Service, end_before_updates: Callable[[], None]
+) -> None:
     await set_limit(client, service.subject, parse_limit("5/s"), task_queue="unserved", by=None)
-    monkeypatch.setattr(server_limits, "_update", end_before_update)
+    end_before_updates()
     assert await remove_limit(client, service.subject) is None
+
+
+async def test_hold_applies_although_another_client_ends_the_limit(
+    served_runs: Runs, service: Service, end_before_updates: Callable[[], None]
+) -> None:
+    await _set_limit(served_runs, service, "5/s")
+    end_before_updates()
+    await hold_calls(
+        served_runs.client,
+        service.subject,
+        hold_s=60.0,
+        reason="429 from example.org",
+        task_queue=served_runs.task_queue,
+    )
+    use = await read_use(served_runs.client, LimitSettings(service.subject))
+    assert "429 from example.org" in (use.hold_reason or "")
 
 
 async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
