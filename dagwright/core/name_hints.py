@@ -34,16 +34,17 @@ class HintBudget:
         self.remaining_cost -= cost
         return self.remaining_cost >= 0
 
+    def suggestion(
+        self, name: str | None, known_names: Collection[str], *, excluded_name: str | None = None
+    ) -> str | None:
+        """Return a suggestion for an unknown name, as the function `suggestion` does.
 
-def suggestion_within_budget(
-    name: str | None, known_names: Collection[str], *, budget: HintBudget, excluded_name: str | None = None
-) -> str | None:
-    """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
-    spent.
-    """
-    if name is None or len(known_names) > budget.remaining_cost:
-        return None
-    return suggestion(name, [known_name for known_name in known_names if known_name != excluded_name], budget=budget)
+        Returns:
+            `None` also if `name` is `None` or the budget is spent.
+        """
+        if name is None or len(known_names) > self.remaining_cost:
+            return None
+        return suggestion(name, [known_name for known_name in known_names if known_name != excluded_name], budget=self)
 
 
 def suggestion(name: str, known_names: Collection[str], *, budget: HintBudget | None = None) -> str | None:

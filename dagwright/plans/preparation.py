@@ -26,7 +26,6 @@ from dagwright.core.name_hints import (
     cut_name,
     format_names,
     suggestion,
-    suggestion_within_budget,
 )
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import problems_of_inputs, problems_of_missing_inputs
@@ -242,7 +241,7 @@ def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=suggestion_within_budget(name, known_names, budget=hint_budget)
+            hint=hint_budget.suggestion(name, known_names)
             or (f"it has {format_names(known_names)}" if known_names else "it has none"),
         )
         for name in map(cut_name, names[: MAX_PROBLEMS + 1])

@@ -30,7 +30,6 @@ from dagwright.core.name_hints import (
     HintBudget,
     find_nearest_names,
     format_names,
-    suggestion_within_budget,
 )
 
 OTHER_ENTITY_KEYWORD: Final = "x-dagwright-other-than"
@@ -363,7 +362,7 @@ class SchemaOfTool:
                 yield (
                     (name,),
                     f"unknown argument {name!r}",
-                    suggestion_within_budget(name, known_names, budget=self._hint_budget),
+                    self._hint_budget.suggestion(name, known_names),
                 )
             return
         if self._names_of_types is not JSON_NAMES:
@@ -439,7 +438,7 @@ def _option_problem(value: Any, options: Sequence[Any], hint_budget: HintBudget)
     texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
     name = value if isinstance(value, str) else ""
     message = f"{json.dumps(value)[:60]} is not one of {format_names(texts, nearest_to=name, budget=hint_budget)}"
-    return message, suggestion_within_budget(name, texts, budget=hint_budget)
+    return message, hint_budget.suggestion(name, texts)
 
 
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:

@@ -8,7 +8,6 @@ from dagwright.core.expressions.references import Lookup, Reference, ResultOf
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Node
-from dagwright.core.name_hints import suggestion_within_budget
 from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 
 DialectReferences = Mapping[int, Mapping[str, Reference | Lookup]]
@@ -56,9 +55,7 @@ class DependencyChecks:
             known_numbers: dict[int, None] = {}
             for position, dependency_id in enumerate(node.depends_on):
                 if dependency_id not in numbers:
-                    hint = suggestion_within_budget(
-                        dependency_id, numbers, excluded_name=node.id, budget=self._report.hint_budget
-                    )
+                    hint = self._report.hint_budget.suggestion(dependency_id, numbers, excluded_name=node.id)
                     message = f"{node.id!r} depends on unknown node {dependency_id!r}"
                     at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)

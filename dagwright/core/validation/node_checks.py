@@ -9,7 +9,6 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline_agent
-from dagwright.core.name_hints import suggestion_within_budget
 from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 from dagwright.core.validation.human_fields import problems_of_requests
 from dagwright.core.validation.worker_tools import WorkerTool, problems_of_worker_call
@@ -234,7 +233,7 @@ class NodeChecks:
         if declaration is None:
             if not self.allow_unknown_tools:
                 known_names = [card.name for card in agent_cards(self.tools) if not is_inline_agent(card.name)]
-                hint = suggestion_within_budget(node.agent_name, known_names, budget=self.report.hint_budget)
+                hint = self.report.hint_budget.suggestion(node.agent_name, known_names)
                 message = f"there is no agent {node.agent_name!r}"
                 hint = hint or _AGENT_HINT
                 self.report.report_problem("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
@@ -267,7 +266,7 @@ class NodeChecks:
         new_name = next((tool.name for tool in self.tools.values() if name in tool.aliases), None)
         if new_name is not None:
             return f"the tool was renamed: write tool: {new_name}"
-        if suggestion := suggestion_within_budget(name, self.tool_names, budget=self.report.hint_budget):
+        if suggestion := self.report.hint_budget.suggestion(name, self.tool_names):
             return suggestion
         server, dot, tool = name.partition(".")
         if server and dot and tool:

@@ -10,7 +10,7 @@ from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import Read, parse_checked_condition
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.model.value_schemas import JSON_NAMES
-from dagwright.core.name_hints import HintBudget, format_names, suggestion_within_budget
+from dagwright.core.name_hints import HintBudget, format_names
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks
@@ -149,7 +149,7 @@ def _input_problems(checked_plan: CheckedPlan, hint_budget: HintBudget) -> Itera
         for name in read_names:
             if name not in known_inputs:
                 hint = (
-                    suggestion_within_budget(name, known_inputs, budget=hint_budget)
+                    hint_budget.suggestion(name, known_inputs)
                     or f"declare it under 'inputs', or write has(inputs.{name})"
                 )
                 declared_names = format_names(declared_inputs, nearest_to=name, budget=hint_budget)
@@ -192,7 +192,7 @@ def misspelt_inputs(checked_plan: CheckedPlan, hint_budget: HintBudget) -> dict[
     return {
         name: suggestion
         for name in undeclared_names
-        if (suggestion := suggestion_within_budget(name, declared_inputs, budget=hint_budget)) is not None
+        if (suggestion := hint_budget.suggestion(name, declared_inputs)) is not None
     }
 
 
@@ -204,7 +204,7 @@ def misspelt_keyword_notes(checked_plan: CheckedPlan, hint_budget: HintBudget) -
     """
     for name, schema in checked_plan.inputs.items():
         for key in schema:
-            suggestion = suggestion_within_budget(key, _KEYWORDS, budget=hint_budget) if key not in _KEYWORDS else None
+            suggestion = hint_budget.suggestion(key, _KEYWORDS) if key not in _KEYWORDS else None
             if suggestion is not None:
                 message = (
                     f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {suggestion}"

@@ -26,7 +26,7 @@ from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
-from dagwright.core.name_hints import MAX_HINT_COST, HintBudget, find_nearest_names, suggestion_within_budget
+from dagwright.core.name_hints import MAX_HINT_COST, HintBudget, find_nearest_names
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
@@ -277,9 +277,7 @@ class _Checker:
     ) -> NodeReferences:
         references = read_references(node, numbers, dialect_references=lookup_kinds.parts_of(index, node))
         for problem in references.problems:
-            hint = problem.hint or suggestion_within_budget(
-                problem.unknown_node, numbers, excluded_name=node.id, budget=self.hint_budget
-            )
+            hint = problem.hint or self.hint_budget.suggestion(problem.unknown_node, numbers, excluded_name=node.id)
             self.report.report_problem(
                 problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
             )
@@ -309,7 +307,7 @@ class _Checker:
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
         for name in unknown_names:
-            hint = suggestion_within_budget(name, sub_plan.inputs, budget=self.hint_budget)
+            hint = self.hint_budget.suggestion(name, sub_plan.inputs)
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
@@ -358,8 +356,8 @@ class _Checker:
                 template = parse_template(text, numbers)
             except BadReferences as error:
                 for invalid_reference in error.invalid_references:
-                    hint = invalid_reference.hint or suggestion_within_budget(
-                        invalid_reference.unknown_node, numbers, budget=self.hint_budget
+                    hint = invalid_reference.hint or self.hint_budget.suggestion(
+                        invalid_reference.unknown_node, numbers
                     )
                     message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)

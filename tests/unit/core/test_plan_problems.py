@@ -19,7 +19,6 @@ from dagwright.core.name_hints import (
     HintBudget,
     find_nearest_names,
     suggestion,
-    suggestion_within_budget,
 )
 from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.plans.posted_plans import PostedPlan, check_response
@@ -260,9 +259,7 @@ def test_very_long_name_quickly_gets_no_suggestion() -> None:
 
 def test_hints_are_the_nearest_names_within_a_budget() -> None:
     budget = HintBudget(100)
-    assert [suggestion_within_budget("bok", ["book"], budget=budget) for _ in range(6)] == [
-        "did you mean 'book'?"
-    ] * 5 + [None]
+    assert [budget.suggestion("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
     assert find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3) == [
         "search",
         "perch",
@@ -270,7 +267,7 @@ def test_hints_are_the_nearest_names_within_a_budget() -> None:
     ]
     budget = HintBudget(MAX_HINT_COST)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
-    assert {suggestion_within_budget(f"{name}s", names, budget=budget) for name in names * 20} == {
+    assert {budget.suggestion(f"{name}s", names) for name in names * 20} == {
         f"did you mean {name!r}?" for name in names
     }
 
