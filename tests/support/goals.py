@@ -59,7 +59,8 @@ def plan_text(*nodes: Any, **fields: Any) -> str:
     return json.dumps({"nodes": list(nodes), **fields})
 
 
-def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
+def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    """Return a node that calls a tool; `tool_node` also has other fields."""
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 

@@ -34,6 +34,11 @@ def hold_node(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, 
     return {"id": node_id, "tool": "hold", "arguments": {"name": name}, "depends_on": [*needs], **fields}
 
 
+def tool_node(node_id: str, tool: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    """Return a node that calls a tool, and depends on `needs`. `fields` are fields of the node, such as `arguments`."""
+    return {"id": node_id, "tool": tool, "depends_on": [*needs], **fields}
+
+
 async def view_of(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 

@@ -85,7 +85,3 @@ async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = 
     ) as runs:
         yield SessionBench(client, runs, bench)
         await runs.check_runs()
-
-
-def call(node_id: str, tool_name: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": tool_name, "arguments": arguments}

@@ -5,11 +5,58 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from dagwright.testing import ModelServer
+from tests.support.eventually import eventually
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
+from tests.support.tools import Bench
 
 ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 """A function that serves runs with a scripted model, and yields the model server and the runs: see `scripted_runs`."""
+
+
+class Gate:
+    """A gate of one test: tools with this name (`hold` and its variants) wait until the test opens the gate."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench = bench
+        self.name = name
+
+    async def start_run(self, runs: Runs, plan: Any, **options: Any) -> Handle:
+        """Start a run, and wait until a tool waits at the gate."""
+        handle = await runs.start(plan, **options)
+        await self.wait_for_call()
+        return handle
+
+    async def wait_for_call(self) -> None:
+        await eventually(lambda: self.name in self._bench.entered)
+
+    def open(self) -> None:
+        self._bench.open(self.name)
+
+    def open_for_threads(self) -> None:
+        """Open the gate for calls of `pure_hold`."""
+        self._bench.thread_gates[self.name].set()
+
+    @property
+    def call_count(self) -> int:
+        return self._bench.entered.count(self.name)
+
+    @property
+    def clean_up_count(self) -> int:
+        return self._bench.clean_ups.count(self.name)
+
+    @property
+    def running_count(self) -> int:
+        return self._bench.running[self.name]
+
+    @property
+    def max_running_count(self) -> int:
+        return self._bench.max_running[self.name]
+
+    @property
+    def effects(self) -> list[str]:
+        """The idempotency key of each effect with the name of the gate, in order."""
+        return self._bench.effects[self.name]
 
 
 async def ended_document(runs: Runs, handle: Handle) -> Document:

@@ -20,7 +20,7 @@ from tests.support.goals import scripted_runs
 from tests.support.runs import Runs, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
-from tests.workflow.building import ServeScript
+from tests.workflow.building import Gate, ServeScript
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +103,11 @@ def small_pages() -> Iterator[None]:
 def unique_name(request: pytest.FixtureRequest) -> str:
     """A name that is unique to a test and its parameters."""
     return str(request.node.name)
+
+
+@pytest.fixture
+def gate(bench: Bench, unique_name: str) -> Gate:
+    return Gate(bench, unique_name)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 from tests.workflow.test_regions import read_activity_ids
 
 pytestmark = pytest.mark.server
@@ -118,13 +119,13 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
     assert {len(bench.effects[f"{unique_name} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 
 
-async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    hold_node = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique_name}}
+async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, gate: Gate) -> None:
+    hold_node = {"id": "slow", "tool": "short_hold", "arguments": {"name": gate.name}}
     plan = {
         "nodes": [
-            *chain(unique_name, 3),
+            *chain(gate.name, 3),
             hold_node,
-            short_node("after slow", unique_name, "{{slow.result}}"),
+            short_node("after slow", gate.name, "{{slow.result}}"),
             {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
             hold_node | {"id": "later", "depends_on": ["ordinary"]},
         ]
@@ -132,12 +133,12 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
     handle = await runs.start(plan)
     while (await handle.query("node", "ordinary"))["status"] != "completed":
         pass
-    await eventually(lambda: bench.entered.count(unique_name) == 2)
+    await eventually(lambda: gate.call_count == 2)
     expected = {"slow": "running", "after slow": "pending", "later": "running"}
     assert (await statuses_of(runs, handle)).items() >= expected.items()
-    bench.open(unique_name)
-    assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
-    assert bench.entered.count(unique_name) == 2, "the slow call continues in its own activity"
+    gate.open()
+    assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(gate.name)
+    assert gate.call_count == 2, "the slow call continues in its own activity"
     activity_ids = await read_activity_ids(handle)
     assert {"slow", "later"} <= {*activity_ids}
 

@@ -18,6 +18,7 @@ from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare_document, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -120,20 +121,20 @@ async def test_write_that_times_out_before_its_start_is_not_called(
     assert bench.effects[unique_name] == []
 
 
-async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, gate: Gate) -> None:
     node = {
-        **{"id": "slow", "tool": "hold", "arguments": {"name": unique_name}, "timeout": "1s"},
+        **{"id": "slow", "tool": "hold", "arguments": {"name": gate.name}, "timeout": "1s"},
         **{"heartbeat": "1s", "retry": {"max_attempts": 2, "first_delay": "10ms"}},
     }
     document = await runs.run({"nodes": [node]})
-    bench.open(unique_name)
+    gate.open()
     slow_node = document["nodes"]["slow"]
     assert (slow_node["status"], slow_node["attempts"], slow_node["error"].partition(":")[0]) == (
         "failed",
         2,
         "timeout",
     )
-    await eventually(lambda: bench.entered.count(unique_name) == 2)
+    await eventually(lambda: gate.call_count == 2)
 
 
 async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(runs: Runs) -> None:

@@ -13,18 +13,15 @@ from dagwright.history.run_view import RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import run_input_to_json
-from tests.support.eventually import eventually
+from tests.support.goals import call
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
 Plan = dict[str, Any]
-
-
-def call(node_id: str, tool: str, **arguments: Any) -> Plan:
-    return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
 async def fork(
@@ -240,16 +237,13 @@ async def test_child_run_cannot_be_forked_alone(runs: Runs) -> None:
         await fork(runs, runs.client.get_workflow_handle(f"{first_run.id}/sub"))
 
 
-async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    plan = {"nodes": [call("held", "hold_write", name=unique_name), call("done", "echo")]}
-    first_run = await runs.start(plan)
-    await eventually(lambda: unique_name in bench.entered)
+async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(runs: Runs, gate: Gate) -> None:
+    plan = {"nodes": [call("held", "hold_write", name=gate.name), call("done", "echo")]}
+    first_run = await gate.start_run(runs, plan)
     with pytest.raises(ForkRejected, match="'held' is a write that is running"):
         await fork(runs, first_run)
-    bench.open(unique_name)
+    gate.open()
     await document_of(first_run)
     _, second_run = await fork(runs, first_run)
-    assert outcomes_of(await document_of(second_run))["held"] == ("completed", unique_name, "held")
-    assert len(bench.effects[unique_name]) == 1
+    assert outcomes_of(await document_of(second_run))["held"] == ("completed", gate.name, "held")
+    assert len(gate.effects) == 1

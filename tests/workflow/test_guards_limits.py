@@ -26,7 +26,7 @@ from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw_value, serving_runs
 from tests.support.tools import Bench
-from tests.workflow.building import end_of_run
+from tests.workflow.building import Gate, end_of_run
 
 pytestmark = pytest.mark.server
 
@@ -55,15 +55,12 @@ def _compiled_input_with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
     return message
 
 
-async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(
-    cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(cached_runs: Runs, gate: Gate) -> None:
     """Guard S6: the 2,001st pending activity would block the run."""
     # With a timeout of 300 ms, 100 running calls would send 1,000 heartbeats a second, too many for a busy server.
-    node = {"tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "3s"}
+    node = {"tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
-    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(cached_runs, {"nodes": nodes, "output": "{{n0.status}}"})
     history = await handle.fetch_history()
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
@@ -108,7 +105,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
 
 
 async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
-    runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S7, F7: an unexpected error of a handler is recorded as a note of the run."""
 
@@ -117,9 +114,8 @@ async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
 
     monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", raise_key_error)
     monkeypatch.setattr("dagwright.protocol.commands.decode_command", raise_key_error)
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "3s"}
-    handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique_name in bench.entered)
+    node = {"id": "a", "tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
+    handle = await gate.start_run(runs, {"nodes": [node]})
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
     await handle.signal(wire.CANCEL, {"reason": "enough"})
     document = await document_of(handle)
@@ -280,15 +276,13 @@ async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
     assert document["nodes"]["uncancelled"]["reason"] == STILL_OUTSIDE
 
 
-async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
-    cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(cached_runs: Runs, gate: Gate) -> None:
     """Guard S12, F12: a workflow task fails if over 100 events are buffered during it."""
-    node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique_name}}
+    node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": gate.name}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
-    await eventually(lambda: bench.running[unique_name] == 90)
+    await eventually(lambda: gate.running_count == 90)
     signals = [handle.signal("unknown_signal", number) for number in range(300)]
-    bench.open(unique_name)
+    gate.open()
     await asyncio.gather(*signals, return_exceptions=True)
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")

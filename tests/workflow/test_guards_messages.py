@@ -34,6 +34,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -71,11 +72,10 @@ async def strict_runs(
 
 
 async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
-    strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique_name: str
+    strict_runs: Runs, strict_server: LiveServer, gate: Gate
 ) -> None:
     """Guard S13, F14: the server rejects every signal above the limit, including `cancel`."""
-    handle = await strict_runs.start(_plan_with_held_node(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(strict_runs, _plan_with_held_node(gate.name))
     outcomes = await _await_calls([handle.signal("unknown_signal", number) for number in range(130)])
     assert Counter(type(outcome) for outcome in outcomes) == {type(None): 100, RPCError: 30}
     with pytest.raises(RPCError):
@@ -87,17 +87,14 @@ async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
     await strict_runs.check_runs()
 
 
-async def test_rejected_updates_do_not_count_towards_the_update_limit(
-    strict_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_rejected_updates_do_not_count_towards_the_update_limit(strict_runs: Runs, gate: Gate) -> None:
     """Guard S17: the server limits the accepted updates of a run."""
-    handle = await strict_runs.start(_plan_with_held_node(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(strict_runs, _plan_with_held_node(gate.name))
     outcomes = await _await_calls([handle.execute_update("unknown_update", number) for number in range(130)])
     assert {type(outcome) for outcome in outcomes} == {WorkflowUpdateFailedError}
-    bench.open(unique_name)
+    gate.open()
     document = await document_of(handle)
-    assert document["nodes"]["a"]["result"] == unique_name
+    assert document["nodes"]["a"]["result"] == gate.name
     events = (await handle.fetch_history()).events
     assert len(events) < 100
     await strict_runs.check_runs()

@@ -45,7 +45,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document
+from tests.workflow.building import Gate, ended_document
 from tests.workflow.test_store_outages import outage
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
@@ -354,9 +354,9 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
 # Reasons that delay continue-as-new, and state that must survive it.
 
 
-async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, gate: Gate) -> None:
     """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
-    held_node = hold_node("hold", unique_name, heartbeat="1s")
+    held_node = hold_node("hold", gate.name, heartbeat="1s")
     handle = await runs.start({"nodes": [held_node, *_chains(120, "n")]})
     newest_execution = runs.client.get_workflow_handle(handle.id)
 
@@ -366,9 +366,9 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Be
 
     await eventually(has_reached_hard_limit)
     assert not await _has_continued_as_new(runs, handle)
-    bench.open(unique_name)
+    gate.open()
     document = bare_document(await document_of(handle))
-    assert document["output"] == {"hold": unique_name, "n119": 120.0}
+    assert document["output"] == {"hold": gate.name, "n119": 120.0}
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -384,8 +384,8 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     )
 
 
-async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
-    held_node = hold_node("hold", unique_name, heartbeat="1s")
+async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, gate: Gate) -> None:
+    held_node = hold_node("hold", gate.name, heartbeat="1s")
     first_node, *later_nodes = _chains(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100):
@@ -395,23 +395,23 @@ async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, bench
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})
         await eventually(lambda: time.time() > started_at + 2.5)
-        bench.open(unique_name)
+        gate.open()
         document = await ended_document(runs, handle)
         await runs.check_runs()
     assert document["status"] == "completed"
     assert len(await chain_of(runs.client, handle)) > 1
 
 
-async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
-    held_nodes = [hold_node(f"h{number}", unique_name, "n49", heartbeat="1s") for number in range(3)]
+async def test_changed_limits_apply_after_continue_as_new(runs: Runs, gate: Gate) -> None:
+    held_nodes = [hold_node(f"h{number}", gate.name, "n49", heartbeat="1s") for number in range(3)]
     handle = await runs.start({"deadline": "1h", "nodes": [*_chains(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
-    await eventually(lambda: bench.running[unique_name] == 2)
+    await eventually(lambda: gate.running_count == 2)
     view = await view_of(runs, handle)
     assert [view.document()["nodes"][f"h{number}"]["status"] for number in range(3)] == ["running", "running", "ready"]
-    bench.open(unique_name)
+    gate.open()
     document = await ended_document(runs, handle)
-    assert (document["status"], bench.max_running[unique_name]) == ("completed", 2)
+    assert (document["status"], gate.max_running_count) == ("completed", 2)
     assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
@@ -446,16 +446,15 @@ async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs
     await cached_runs.check_runs()
 
 
-async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_with_many_signals_continues_as_new(runs: Runs, gate: Gate) -> None:
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
-        handle = await runs.start({"nodes": [_held_sub_plan_node(unique_name)]})
-        await eventually(lambda: unique_name in bench.entered)
+        handle = await gate.start_run(runs, {"nodes": [_held_sub_plan_node(gate.name)]})
         newest_execution = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):
             await newest_execution.signal("unknown_signal")
         await eventually(lambda: _has_continued_as_new(runs, handle))
-        bench.open(unique_name)
+        gate.open()
         document = await document_of(handle)
         assert len(document["notes"]) == 25
-        assert document["output"] == {"sub": unique_name}
+        assert document["output"] == {"sub": gate.name}
         await runs.check_runs()

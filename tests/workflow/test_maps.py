@@ -37,6 +37,7 @@ from tests.support.runs import (
     serving_runs,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -266,12 +267,12 @@ async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, un
     assert bare_document(document)["nodes"]["m"] == {"status": "cancelled"}
 
 
-async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique_name}, heartbeat="1s")
+async def test_terminated_map_batch_fails_its_items(runs: Runs, gate: Gate) -> None:
+    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": gate.name}, heartbeat="1s")
     handle = await runs.start(plan)
-    await eventually(lambda: bench.entered.count(unique_name) >= 1, timeout_s=30)
+    await eventually(lambda: gate.call_count >= 1, timeout_s=30)
     await runs.client.get_workflow_handle(f"{handle.id}/m[0-5]").terminate("terminated manually")
-    bench.open(unique_name)
+    gate.open()
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 18, "failed": 6}
     failure = "6 of 24 items failed; the first: m[0-5]: the sub-plan failed: the sub-plan was terminated"

@@ -15,6 +15,7 @@ from tests.support.people import hold_node, human_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -202,36 +203,34 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
     assert "send" in person.forms[0][0]
 
 
-async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
-    mcp: McpBench, mode: str, bench: Bench, unique_name: str
-) -> None:
-    plan = plan_of(hold_node("long", unique_name))
+async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(mcp: McpBench, mode: str, gate: Gate) -> None:
+    plan = plan_of(hold_node("long", gate.name))
     async with mcp.client(mode) as call:
-        result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
-        repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
+        result = await call("run_plan", plan=plan, wait_s=0, run_id=gate.name)
+        repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=gate.name)
         conflict_error = await call.error_result(
-            "run_plan", plan=plan_of(_sum_node("a", 1, 1)), wait_s=0, run_id=unique_name
+            "run_plan", plan=plan_of(_sum_node("a", 1, 1)), wait_s=0, run_id=gate.name
         )
-        bench.open(unique_name)
-        final_result = await call("get_run", run_id=unique_name)
-    assert (result["status"], result["run_id"]) == ("running", unique_name)
-    assert result["message"] == f"The run continues. Call get_run with run_id '{unique_name}' to wait for its end."
+        gate.open()
+        final_result = await call("get_run", run_id=gate.name)
+    assert (result["status"], result["run_id"]) == ("running", gate.name)
+    assert result["message"] == f"The run continues. Call get_run with run_id '{gate.name}' to wait for its end."
     assert (repeated_result["status"], conflict_error["status"]) == ("running", "id_in_use")
-    assert (final_result["status"], final_result["output"]) == ("completed", {"long": unique_name})
+    assert (final_result["status"], final_result["output"]) == ("completed", {"long": gate.name})
 
 
 @in_both_modes
-async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
-    plan = plan_of(hold_node("long", unique_name))
+async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, gate: Gate) -> None:
+    plan = plan_of(hold_node("long", gate.name))
     async with mcp.client(mode) as call:
-        call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=unique_name))
-        await eventually(lambda: unique_name in bench.entered)
+        call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=gate.name))
+        await gate.wait_for_call()
         call_task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call_task
-        bench.open(unique_name)
-        final_result = await call("get_run", run_id=unique_name)
-    mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
+        gate.open()
+        final_result = await call("get_run", run_id=gate.name)
+    mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(gate.name))
     assert final_result["status"] == "completed"
 
 

@@ -19,6 +19,7 @@ from tests.support.people import hold_node, human_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -107,19 +108,17 @@ async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
         yield _TaskClient(client)
 
 
-async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique_name: str) -> None:
+async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, gate: Gate) -> None:
     async with _connect_task_client(mcp) as task_client:
-        created_task = await task_client.call(
-            "run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name
-        )
+        created_task = await task_client.call("run_plan", plan=plan_of(hold_node("long", gate.name)), run_id=gate.name)
         assert isinstance(created_task, _CreatedTask)
-        assert (created_task.task_id, created_task.status, created_task.ttl_ms) == (unique_name, "working", None)
-        assert (await task_client.send("tasks/get", unique_name)).status == "working"
-        bench.open(unique_name)
-        final_result = await task_client.wait_for_status(unique_name, "completed")
+        assert (created_task.task_id, created_task.status, created_task.ttl_ms) == (gate.name, "working", None)
+        assert (await task_client.send("tasks/get", gate.name)).status == "working"
+        gate.open()
+        final_result = await task_client.wait_for_status(gate.name, "completed")
         assert final_result.result is not None
-        assert final_result.result["structuredContent"]["output"] == {"long": unique_name}
-        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
+        assert final_result.result["structuredContent"]["output"] == {"long": gate.name}
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(gate.name))
 
 
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
@@ -259,12 +258,12 @@ async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
+async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, gate: Gate) -> None:
     """The form is shown before the other nodes have ended."""
     person = Person(lambda _: {"approved": True})
-    plan = _plan_with_request(hold_node("long", unique_name))
+    plan = _plan_with_request(hold_node("long", gate.name))
     async with mcp.client(mode, person) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan))
         await eventually(lambda: len(person.forms) == 1)
-        bench.open(unique_name)
+        gate.open()
         assert (await call_task)["status"] == "completed"

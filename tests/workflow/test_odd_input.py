@@ -17,7 +17,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare_document, completed_node, document_of, raw_value
 from tests.support.tools import Bench
-from tests.workflow.building import end_of_run
+from tests.workflow.building import Gate, end_of_run
 
 pytestmark = pytest.mark.server
 
@@ -171,29 +171,27 @@ async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, un
     assert await asyncio.gather(*cancellations) == [True] * len(INVALID_SIGNAL_ARGUMENTS)
 
 
-async def test_invalid_signals_add_notes_and_change_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
-    handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_invalid_signals_add_notes_and_change_no_node(runs: Runs, gate: Gate) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": gate.name}}
+    handle = await gate.start_run(runs, {"nodes": [node]})
     forged_report = {"task": "a", "status": "completed", "output": "forged"}
     for arguments in (*INVALID_SIGNAL_ARGUMENTS, ({"task": "unknown"},), (forged_report,)):
         for signal in ("sub_plan_ended", "feedback", "unknown_signal"):
             await handle.signal(signal, args=arguments)
-    bench.open(unique_name)
+    gate.open()
     document = bare_document(await document_of(handle))
-    assert document["nodes"] == {"a": completed_node(unique_name)}
+    assert document["nodes"] == {"a": completed_node(gate.name)}
     assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (
         len(INVALID_SIGNAL_ARGUMENTS) + 2
     )
 
 
-async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
-    handle = await cached_runs.start({"nodes": [node]})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, gate: Gate) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": gate.name}}
+    handle = await gate.start_run(cached_runs, {"nodes": [node]})
     for _ in range(120):
         await handle.signal("sub_plan_ended", "x")
-    bench.open(unique_name)
+    gate.open()
     document = await document_of(handle)
     assert len(document["notes"]) == 101
     assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are omitted"}

@@ -36,7 +36,7 @@ from tests.support.runs import (
     serving_runs,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import pure_node, value_of
+from tests.workflow.building import Gate, pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -128,18 +128,19 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     }
 
 
-async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) -> None:
     last_id = f"n{REGION_NODE_COUNT - 1}"
     held_node = {
         "id": "held",
         "tool": "pure_hold",
-        "arguments": {"name": unique_name},
+        "arguments": {"name": gate.name},
         "timeout": "60s",
         "depends_on": [last_id],
     }
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
-        handle = await runs.start(plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"])))
-        await eventually(lambda: unique_name in bench.entered)
+        handle = await gate.start_run(
+            runs, plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"]))
+        )
     assert bare_node(await read_node(runs, handle, "n8")) == completed_node(value_of(8))
     pending_node = await read_node(runs, handle, "after")
     assert (pending_node["status"], pending_node["started_at"]) == ("pending", None)

@@ -17,13 +17,13 @@ from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
-from tests.support.goals import goal_plan, plan_text
+from tests.support.goals import call, goal_plan, plan_text
 from tests.support.people import human_node
 from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
-from tests.workflow.building import ServeScript
+from tests.workflow.building import Gate, ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -31,10 +31,6 @@ pytestmark = pytest.mark.server
 @pytest.fixture
 def python_runs(runs: Runs, bench: Bench, tmp_path: Path) -> PythonRuns:
     return PythonRuns(runs, bench, tmp_path)
-
-
-def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
 async def read_events(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
@@ -96,9 +92,7 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
         _ = result.nodes["laod"]
 
 
-async def test_result_of_a_failed_or_cancelled_run_raises(
-    python_runs: PythonRuns, bench: Bench, unique_name: str
-) -> None:
+async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRuns, gate: Gate) -> None:
     failing_node = call("b", "give_up", message="out of stock")
     handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
@@ -120,9 +114,9 @@ async def test_result_of_a_failed_or_cancelled_run_raises(
         RunStatus.COMPLETED_WITH_FAILURES,
         ["b"],
     )
-    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=unique_name)))
+    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=gate.name)))
     run = python_runs.handle_of(handle)
-    await eventually(lambda: unique_name in bench.entered)
+    await gate.wait_for_call()
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
     with pytest.raises(RunCancelled) as cancellation:
@@ -132,13 +126,11 @@ async def test_result_of_a_failed_or_cancelled_run_raises(
         await run.pause()
 
 
-async def test_events_continue_from_every_cursor_without_a_gap(
-    python_runs: PythonRuns, bench: Bench, unique_name: str
-) -> None:
+async def test_events_continue_from_every_cursor_without_a_gap(python_runs: PythonRuns, gate: Gate) -> None:
     nodes = [
         call("a", "echo", x=1),
         {**human_node("check"), "depends_on": ["a"]},
-        {**call("b", "hold", name=unique_name), "depends_on": ["check"]},
+        {**call("b", "hold", name=gate.name), "depends_on": ["check"]},
         {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
@@ -153,7 +145,7 @@ async def test_events_continue_from_every_cursor_without_a_gap(
             )
             assert "is answered" in await event.request.answer(approved=True, by="ann")
         elif describe(event) == "node.started b":
-            bench.open(unique_name)
+            gate.open()
     durable_events = select_durable_events(live_events)
     assert [describe(event) for event in durable_events] == [
         *("run.started", "node.started a", "node.completed a", "node.started check", "feedback.requested check"),
@@ -241,13 +233,11 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
     assert (result.nodes["slow"].status, result.nodes["broken"].status) == ("cancelled", "failed")
 
 
-async def test_failed_node_can_be_retried_or_set_to_a_result(
-    python_runs: PythonRuns, bench: Bench, unique_name: str
-) -> None:
+async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: PythonRuns, gate: Gate) -> None:
     nodes = [
-        call("a", "hold", name=unique_name),
+        call("a", "hold", name=gate.name),
         call("b", "give_up"),
-        call("c", "fail_at_first_call", name=unique_name),
+        call("c", "fail_at_first_call", name=gate.name),
     ]
     handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
     run = python_runs.handle_of(handle)
@@ -259,9 +249,9 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(
     await eventually(have_failed)
     await run.set_result("b", {"amount": 2}, reason="counted manually", by="ann")
     await run.retry("c", by="ann")
-    bench.open(unique_name)
+    gate.open()
     result = await run.result()
-    assert result.output == {"b": {"amount": 2}, "c": unique_name}
+    assert result.output == {"b": {"amount": 2}, "c": gate.name}
     expected = ["node.started c", "node.completed c"]
     assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
     assert [(command["command"], command["by"]) for command in (await run.lineage("b")).commands] == [

@@ -26,7 +26,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import pure_node
+from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -51,9 +51,8 @@ async def _read_details(handle: Handle) -> str:
 
 
 @without_cache
-async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_queries_report_the_progress_of_a_run(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, _plan(gate.name))
 
     async def is_map_completed() -> bool:
         node = await handle.query(wire.QUERY_NODE, "each")
@@ -79,14 +78,13 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     expected = [("first", "completed"), ("held", "running"), ("each", "completed"), ("last", "pending")]
     assert [(node["node_id"], node["status"]) for node in graph["nodes"]] == expected
     assert graph["edges"] == [["first", "held"], ["first", "each"], ["held", "last"]]
-    bench.open(unique_name)
+    gate.open()
     await document_of(handle)
     assert bare_document(await handle.query(wire.QUERY_STATUS)) == bare_document(await document_of(handle))
 
 
-async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_current_details_are_a_table_of_the_nodes(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, _plan(gate.name))
 
     async def is_shown() -> bool:
         return "1 of 1 items" in await _read_details(handle)
@@ -97,7 +95,7 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench
         *("| The \\| first | ✅ completed | add |  |", "| held | ▶️ running | hold |  |"),
         *("| each | ✅ completed | echo | 1 of 1 items |", "| last | pending | echo |  |"),
     ]
-    bench.open(unique_name)
+    gate.open()
     await document_of(handle)
     assert (await _read_details(handle)).startswith("**completed**: 4 completed")
 
@@ -145,9 +143,8 @@ async def _explain_node(runs: Runs, handle: Handle, node_id: str) -> str:
     return explanation.describe(lambda _: "then")
 
 
-async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan_with_nested_sub_plans(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, _plan_with_nested_sub_plans(gate.name))
 
     expected = (
         "publish waits for outer, which runs as a child run since then, which runs as a child run since "
@@ -163,7 +160,7 @@ async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench
     ]
     with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
         await _create_explainer(runs).explain_node(handle.id, "publsh")
-    bench.open(unique_name)
+    gate.open()
     await document_of(handle)
 
 

@@ -10,7 +10,6 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
-from tests.support.eventually import eventually
 from tests.support.runs import (
     Handle,
     Runs,
@@ -22,8 +21,8 @@ from tests.support.runs import (
     events_of,
     failed_node,
 )
-from tests.support.tools import Bench, digest_of, json_of
-from tests.workflow.building import pure_node
+from tests.support.tools import digest_of, json_of
+from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -51,9 +50,7 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert await read_activity_ids(handle) == ["region:n0"]
 
 
-async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(runs: Runs, gate: Gate) -> None:
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
@@ -61,21 +58,20 @@ async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(
             {
                 "id": "held",
                 "tool": "pure_hold",
-                "arguments": {"name": unique_name},
+                "arguments": {"name": gate.name},
                 "depends_on": ["t9"],
                 "timeout": "60s",
             },
             {"id": "ordinary", "tool": "echo", "depends_on": ["first"]},
         ]
     }
-    handle = await runs.start(plan)
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(runs, plan)
     ordinary_node = None
     while ordinary_node is None or ordinary_node["status"] != "completed":
         ordinary_node = await handle.query("node", "ordinary")
     assert (await handle.query("node", "held"))["status"] == "ready"
-    bench.thread_gates[unique_name].set()
-    assert bare_document(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
+    gate.open_for_threads()
+    assert bare_document(await document_of(handle))["nodes"]["held"] == completed_node(gate.name)
     assert await read_activity_ids(handle) == ["region:first", "ordinary", "region:first#2"]
 
 
@@ -163,16 +159,14 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
     }
 
 
-async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: Runs, gate: Gate) -> None:
     nodes = [
-        {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique_name}, "timeout": "200ms"},
+        {"id": "slow", "tool": "pure_hold", "arguments": {"name": gate.name}, "timeout": "200ms"},
         {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
         pure_node("good", 1, priority=5),
     ]
     document = await runs.run({"nodes": nodes})
-    bench.thread_gates[unique_name].set()
+    gate.open_for_threads()
     assert document["nodes"] == {
         "slow": failed_node("timeout: pure_hold took over 0.2 s"),
         "after": blocked_node("slow"),
@@ -180,26 +174,25 @@ async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(
     }
 
 
-async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, gate: Gate) -> None:
     nodes = [
         pure_node("done", 1),
         {
             "id": "held",
             "tool": "pure_hold",
-            "arguments": {"name": unique_name},
+            "arguments": {"name": gate.name},
             "depends_on": ["done"],
             "timeout": "60s",
         },
         {"id": "after", "tool": "length", "arguments": {"text": "{{held.result}}"}},
     ]
-    handle = await runs.start({"nodes": nodes})
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(runs, {"nodes": nodes})
     await handle.signal("cancel", {"reason": "enough"})
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"] == {
         "done": completed_node(2),
-        "held": completed_node(unique_name),
+        "held": completed_node(gate.name),
         "after": cancelled_node("enough"),
     }
 

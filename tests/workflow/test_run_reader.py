@@ -27,7 +27,7 @@ from tests.support.runs import (
     document_of,
     serving_runs,
 )
-from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -49,15 +49,15 @@ async def _count_scheduled_activities(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
 
-async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
-    nodes = [_hold_node(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
+async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, gate: Gate) -> None:
+    nodes = [_hold_node(f"n{number}", gate.name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
-        await eventually(lambda: unique_name in bench.entered)
+        await gate.wait_for_call()
         scheduled_count = await _count_scheduled_activities(handle)
         counts = _status_counts((await view_of(cached_runs, handle)).document())
     finally:
-        bench.open(unique_name)
+        gate.open()
     assert 0 < scheduled_count < _CALL_COUNT
     assert counts == {"running": scheduled_count, "ready": _CALL_COUNT - scheduled_count}
 
@@ -128,22 +128,20 @@ async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs
     assert [bare_node(node) for node in document["nodes"].values()] == [completed_node("x" * 8_000)] * 140
 
 
-async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(
-    cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(cached_runs: Runs, gate: Gate) -> None:
     nodes = [
         {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
-        _hold_node("held", unique_name, depends_on=["first"]),
-        _hold_node("items", unique_name, for_each=[1, 2], depends_on=["held"]),
+        _hold_node("held", gate.name, depends_on=["first"]),
+        _hold_node("items", gate.name, for_each=[1, 2], depends_on=["held"]),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     cached_runs.exclude_from_checks(handle)
     try:
-        await eventually(lambda: unique_name in bench.entered)
+        await gate.wait_for_call()
         await handle.terminate(reason="enough")
         view = await view_of(cached_runs, handle)
     finally:
-        bench.open(unique_name)
+        gate.open()
     reason = "the run was terminated: enough"
     assert bare_document(view.document()) == {
         "status": "failed",

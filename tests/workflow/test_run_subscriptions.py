@@ -25,6 +25,7 @@ from dagwright.store import open_store
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of, serving_runs, with_run_error
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -65,15 +66,13 @@ def _statuses_of_changed_nodes(updates: list[RunUpdate]) -> dict[str, str]:
     return {node_id: record.status.value for node_id in node_ids if (record := scheduler.record_of(node_id))}
 
 
-async def test_all_subscribers_of_a_run_share_one_reader(
-    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_all_subscribers_of_a_run_share_one_reader(client: Client, cached_runs: Runs, gate: Gate) -> None:
     reader_factory = _ReaderFactory(client)
     subscriptions = RunSubscriptions(reader_factory)
-    handle = await cached_runs.start(_plan_with_held_node(unique_name))
+    handle = await cached_runs.start(_plan_with_held_node(gate.name))
     subscription_tasks = [asyncio.create_task(_read_updates(subscriptions, handle)) for _ in range(100)]
-    await eventually(lambda: unique_name in bench.entered)
-    bench.open(unique_name)
+    await gate.wait_for_call()
+    gate.open()
     document = await document_of(handle)
     update_lists = await asyncio.gather(*subscription_tasks)
 
@@ -84,12 +83,10 @@ async def test_all_subscribers_of_a_run_share_one_reader(
     assert all(updates[-1].view.document() == with_run_error(document) for updates in update_lists[:3])
 
 
-async def test_reader_ends_with_the_last_subscriber(
-    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_reader_ends_with_the_last_subscriber(client: Client, cached_runs: Runs, gate: Gate) -> None:
     reader_factory = _ReaderFactory(client)
     subscriptions = RunSubscriptions(reader_factory)
-    handle = await cached_runs.start(_plan_with_held_node(unique_name))
+    handle = await cached_runs.start(_plan_with_held_node(gate.name))
     old_tasks = set(asyncio.all_tasks())
     async with (
         aclosing(subscriptions.subscribe(handle.id)) as first_updates,
@@ -99,17 +96,15 @@ async def test_reader_ends_with_the_last_subscriber(
         await anext(second_updates)
         assert reader_factory.count == 1
     await eventually(lambda: not {task for task in asyncio.all_tasks() - old_tasks if "_Topic" in str(task.get_coro())})
-    bench.open(unique_name)
+    gate.open()
     await document_of(handle)
     assert _statuses_of_changed_nodes(await _read_updates(subscriptions, handle))["last"] == "completed"
     assert reader_factory.count == 2
 
 
-async def test_subscriber_continues_from_its_cursor(
-    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_subscriber_continues_from_its_cursor(client: Client, cached_runs: Runs, gate: Gate) -> None:
     subscriptions = RunSubscriptions(_ReaderFactory(client))
-    handle = await cached_runs.start(_plan_with_held_node(unique_name))
+    handle = await cached_runs.start(_plan_with_held_node(gate.name))
     changed_ids: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
@@ -118,7 +113,7 @@ async def test_subscriber_continues_from_its_cursor(
             if scheduler is not None and scheduler.records[1].status == "running":
                 cursor = Cursor.parse(str(update.view.cursor))
                 break
-    bench.open(unique_name)
+    gate.open()
     await document_of(handle)
     remaining_updates = await _read_updates(subscriptions, handle, after=cursor)
     all_updates = await _read_updates(subscriptions, handle, after=START)

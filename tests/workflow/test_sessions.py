@@ -24,9 +24,10 @@ from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
+from tests.support.goals import call
 from tests.support.people import hold_node
 from tests.support.runs import Document, Handle, document_of, raw_value
-from tests.support.sessions import SessionBench, call, session_bench
+from tests.support.sessions import SessionBench, session_bench
 
 pytestmark = pytest.mark.server
 

@@ -28,7 +28,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document, pure_node
+from tests.workflow.building import Gate, ended_document, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -55,13 +55,10 @@ def _note(code: str, message: str) -> dict[str, Any]:
 
 
 @without_cache
-async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_resume(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    handle = await runs.start(_plan_with_held_node(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_resume(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, _plan_with_held_node(gate.name))
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
-    bench.open(unique_name)
+    gate.open()
     view = await _wait_for_status(runs, handle, "waiting")
     expected = {"held": "completed", "after": "ready"}
     assert {node_id: node["status"] for node_id, node in view.document()["nodes"].items()} == expected
@@ -77,7 +74,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
     assert notes == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
-    assert bare_document(document)["nodes"] == {"held": completed_node(unique_name), "after": completed_node({})}
+    assert bare_document(document)["nodes"] == {"held": completed_node(gate.name), "after": completed_node({})}
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("message_rejected", "pause: the run is paused already, paused by ann: too early"),
@@ -88,16 +85,15 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
     assert (await view_of(runs, handle)).document()["notes"] == document["notes"]
 
 
-async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_second_cancel_of_a_run_is_rejected(runs: Runs, gate: Gate) -> None:
     # The cancellation would arrive with the next heartbeat of the node. The node completes before this heartbeat.
-    node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}, "heartbeat": "30s"}
-    handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique_name in bench.entered)
+    node = {"id": "held", "tool": "hold_write", "arguments": {"name": gate.name}, "heartbeat": "30s"}
+    handle = await gate.start_run(runs, {"nodes": [node]})
     result = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
     assert result == {"ok": True, "message": "the run is being stopped"}
     assert await rejection_of(handle, {}, update=wire.CANCEL) == "the run is being stopped already"
     await handle.signal(wire.CANCEL)
-    bench.open(unique_name)
+    gate.open()
     document = await document_of(handle)
     assert (document["status"], document["nodes"]["held"]["status"]) == ("cancelled", "completed")
     assert document["notes"] == [
@@ -107,14 +103,13 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, uniq
 
 
 @without_cache
-async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = _plan_with_held_node(unique_name)
-    handle = await runs.start({"nodes": [{"id": "child", "plan": child_plan}]})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_sub_plans_are_paused_with_their_run(runs: Runs, gate: Gate) -> None:
+    child_plan = _plan_with_held_node(gate.name)
+    handle = await gate.start_run(runs, {"nodes": [{"id": "child", "plan": child_plan}]})
     await handle.signal(wire.PAUSE, {"by": "ann"})
     child_handle = runs.client.get_workflow_handle(f"{handle.id}/child")
     await eventually(lambda: _has_note(child_handle, "paused by ann"))
-    bench.open(unique_name)
+    gate.open()
     await _wait_for_status(runs, child_handle, "waiting")
     assert (await _wait_for_status(runs, handle, "waiting")).status == "waiting"
     await handle.signal(wire.RESUME)
@@ -152,9 +147,8 @@ async def _has_timers(handle: Handle, count: int) -> bool:
     return sum(event.HasField("timer_started_event_attributes") for event in events) == count
 
 
-async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start({**_plan_of_held_nodes(unique_name), "deadline": "3s"})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_run_with_an_extended_deadline_completes(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, {**_plan_of_held_nodes(gate.name), "deadline": "3s"})
     started_at = time.time()
     assert await _set_limits(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
     await eventually(lambda: _has_timers(handle, 2))
@@ -165,16 +159,13 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
         "running",
         [_note("set_limits", "deadline 1h set by ann: slow today")],
     )
-    bench.open(unique_name)
+    gate.open()
     document = await ended_document(runs, handle)
-    assert bare_document(document)["nodes"] == {"n0": completed_node(unique_name)}
+    assert bare_document(document)["nodes"] == {"n0": completed_node(gate.name)}
 
 
-async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_actor(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    handle = await runs.start({**_plan_of_held_nodes(unique_name), "deadline": "1h"})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_actor(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, {**_plan_of_held_nodes(gate.name), "deadline": "1h"})
     age_s = time.time() - (await view_of(runs, handle)).started_at  # type: ignore[operator]
     limit_s = round(age_s) + 3
     await _set_limits(handle, deadline=f"{limit_s}s")
@@ -185,36 +176,34 @@ async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_acto
     assert view.document() == with_run_error(document)
 
 
-async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_plan_of_held_nodes(unique_name, count=4), max_in_flight=1)
-    await eventually(lambda: bench.running[unique_name] == 1)
+async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, gate: Gate) -> None:
+    handle = await runs.start(_plan_of_held_nodes(gate.name, count=4), max_in_flight=1)
+    await eventually(lambda: gate.running_count == 1)
     assert await _set_limits(handle, max_parallel=3) == "the run now has max_parallel 3"
-    await eventually(lambda: bench.running[unique_name] == 3)
+    await eventually(lambda: gate.running_count == 3)
     view = await view_of(runs, handle)
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
-    bench.open(unique_name)
+    gate.open()
     document = await ended_document(runs, handle)
-    assert (document["status"], bench.max_running[unique_name]) == ("completed", 3)
+    assert (document["status"], gate.max_running_count) == ("completed", 3)
 
 
 async def test_map_batches_share_a_changed_limit(
-    cached_runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    cached_runs: Runs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
-    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique_name}}
+    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": gate.name}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
-    await eventually(lambda: bench.running[unique_name] == 4)
+    await eventually(lambda: gate.running_count == 4)
     await _set_limits(handle, max_parallel=8)
-    await eventually(lambda: bench.running[unique_name] == 8)
-    bench.open(unique_name)
+    await eventually(lambda: gate.running_count == 8)
+    gate.open()
     assert (await document_of(handle))["status"] == "completed"
-    assert bench.max_running[unique_name] == 8
+    assert gate.max_running_count == 8
     await cached_runs.check_runs()
 
 
-async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
-    cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(cached_runs: Runs, gate: Gate) -> None:
     rejected_messages: list[tuple[Any, str]] = [
         ({"max_parallel": 0}, "'max_parallel' must be a number from 1 to 500, not 0"),
         ({"max_parallel": "many"}, "'max_parallel' must be a number from 1 to 500, not 'many'"),
@@ -223,11 +212,10 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
         ({"by": "ann"}, "set_limits must be an object such as "),
         (None, "set_limits must be an object such as "),
     ]
-    handle = await cached_runs.start(_plan_of_held_nodes(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(cached_runs, _plan_of_held_nodes(gate.name))
     for message, reason in rejected_messages:
         assert (await rejection_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
-    bench.open(unique_name)
+    gate.open()
     assert (await document_of(handle))["notes"] == []
     await cached_runs.check_runs()
 
@@ -297,13 +285,13 @@ async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, ben
 
 
 async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed(
-    uncached_runs: Runs, bench: Bench, unique_name: str
+    uncached_runs: Runs, gate: Gate
 ) -> None:
-    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique_name}} for number in range(20)]
+    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": gate.name}} for number in range(20)]
     handle = await uncached_runs.start({"nodes": nodes})
-    await eventually(lambda: bench.running[unique_name] == 20)
-    bench.open(unique_name)
-    await eventually(lambda: bench.running[unique_name] == 0)
+    await eventually(lambda: gate.running_count == 20)
+    gate.open()
+    await eventually(lambda: gate.running_count == 0)
     await handle.cancel()
     document = await document_of(handle)
     history = await handle.fetch_history()

@@ -9,7 +9,7 @@ from tests.support.eventually import eventually
 from tests.support.people import echo_node, hold_node, rejection_of, view_of, wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, completed_node, without_cache
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document
+from tests.workflow.building import Gate, ended_document
 
 pytestmark = pytest.mark.server
 
@@ -33,17 +33,16 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, 
     assert {node_id: node["status"] for node_id, node in nodes.items()} == expected
 
 
-async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, gate: Gate) -> None:
     child_plan = {
         "plan": 1,
-        "nodes": [hold_node("inner", unique_name), {"id": "sibling", "tool": "echo"}],
+        "nodes": [hold_node("inner", gate.name), {"id": "sibling", "tool": "echo"}],
         "output": "done",
     }
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(runs, {"nodes": [{"id": "sub", "plan": child_plan}]})
     result = await _send_command(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
-    await eventually(lambda: unique_name in bench.clean_ups)
+    await eventually(lambda: gate.clean_up_count == 1)
     assert bare_document(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
     child_view = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     inner_node = child_view.document()["nodes"]["inner"]
@@ -86,9 +85,8 @@ async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Be
     assert len(set(bench.effects[unique_name])) == 1
 
 
-async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start({"nodes": [hold_node("held", unique_name)]})
-    await eventually(lambda: unique_name in bench.entered)
+async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, {"nodes": [hold_node("held", gate.name)]})
     assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
@@ -96,5 +94,5 @@ async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, ben
     assert "'arguments'" in await rejection_of(handle, {"node_id": "held", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await rejection_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await rejection_of(handle, {"node_id": "held", "result": "x" * 300_000}, update=wire.SET_RESULT)
-    bench.open(unique_name)
-    assert bare_document(await ended_document(runs, handle))["nodes"] == {"held": completed_node(unique_name)}
+    gate.open()
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"held": completed_node(gate.name)}

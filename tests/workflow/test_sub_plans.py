@@ -23,6 +23,7 @@ from tests.support.runs import (
     histories_of,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
 
@@ -71,11 +72,10 @@ async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its
     }
 
 
-async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    innermost_plan = plan_of(_held_node(unique_name))
+async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, gate: Gate) -> None:
+    innermost_plan = plan_of(_held_node(gate.name))
     plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": innermost_plan})})
-    handle = await runs.start(plan)
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(runs, plan)
     await handle.signal("cancel", {"reason": "enough"})
     assert bare_document(await document_of(handle)) == {
         "status": "cancelled",
@@ -83,7 +83,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
         "nodes": {"outer": cancelled_node("the sub-plan was cancelled")},
         "notes": [{"code": "cancel", "node_id": None, "message": "cancelled: enough"}],
     }
-    assert bench.clean_ups.count(unique_name) == 1
+    assert gate.clean_up_count == 1
     child_nodes = [
         (bare_document(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
         for history in (await histories_of(runs.client, handle))[1:]
@@ -109,12 +109,11 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
     assert started_ids >= {node_id for node_id, node in document["nodes"].items() if node["status"] == "completed"}
 
 
-async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_held_node(unique_name))}))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_terminated_sub_plan_fails_its_node(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, plan_of({"id": "sub", "plan": plan_of(_held_node(gate.name))}))
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
     await child.terminate("terminated manually")
-    bench.open(unique_name)
+    gate.open()
     assert bare_document(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
@@ -122,9 +121,8 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     runs.exclude_from_checks(handle)
 
 
-async def test_sub_plan_cancelled_through_temporal_cancels_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_held_node(unique_name))}))
-    await eventually(lambda: unique_name in bench.entered)
+async def test_sub_plan_cancelled_through_temporal_cancels_its_node(runs: Runs, gate: Gate) -> None:
+    handle = await gate.start_run(runs, plan_of({"id": "sub", "plan": plan_of(_held_node(gate.name))}))
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
     assert bare_document(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
 
