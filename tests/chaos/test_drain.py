@@ -8,18 +8,19 @@ import pytest
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import attempts_of
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import bare_document, completed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-_PLAN = {
-    "nodes": [
-        {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "timeout": "5m"},
-        {"id": "after", "tool": "long_text", "arguments": {"name": "{{w.result}}"}},
-    ],
-    "output": "{{w.result}}",
-}
+_PLAN = plan_of(
+    tool_node("w", "write_then_hold", arguments={"name": "w"}, timeout="5m"),
+    call("after", "long_text", name="{{w.result}}"),
+    output="{{w.result}}",
+)
 
 
 async def test_write_of_a_stopping_worker_completes_after_the_grace_period(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
+from tests.support.people import tool_node
 from tests.support.runs import check_history
 from tests.support.server import LiveServer
 
@@ -18,7 +19,7 @@ _CHAIN_LENGTH, _LEAF_COUNT = 8, 10
 
 def _call(name: str, predecessor: str | None = None) -> dict[str, Any]:
     arguments = {"name": name, **({} if predecessor is None else {"before": f"{{{{{predecessor}.result}}}}"})}
-    return {"id": name, "tool": "short_effect", "arguments": arguments, "retry": {"max_attempts": 5}}
+    return tool_node(name, "short_effect", arguments=arguments, retry={"max_attempts": 5})
 
 
 async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
@@ -31,7 +32,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     leaves = [f"leaf{number}" for number in range(_LEAF_COUNT)]
     nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
     nodes += [_call(name, chain[-1]) for name in leaves]
-    last_node = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}
+    last_node = tool_node("last", "short_effect", *leaves, arguments={"name": "last"})
     for name in ("c4", "leaf5"):
         (folder / f"die-{name}").touch()
     handle = await start_run(client, {"nodes": [*nodes, last_node]}, workflow_id="short")

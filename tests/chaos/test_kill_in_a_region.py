@@ -16,6 +16,7 @@ from dagwright.store import open_store
 from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
 from tests.support.chaos_tools import calls_of, value_of
 from tests.support.held_worker import AFTER_WRITE, BEFORE_READ
+from tests.support.people import tool_node
 from tests.support.runs import Handle, check_history, events_of
 from tests.support.server import LiveServer
 
@@ -74,7 +75,7 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
             "values": [f"{{{{{predecessor}.result}}}}" for predecessor in predecessors],
             "pause_ms": pause_ms,
         }
-        nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
+        nodes.append(tool_node(name, "pure_compute", arguments=arguments, timeout="60s"))
     last_id = f"n{count - 1}"
     end_node = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last_id}.result}}}}"}}
     return {"nodes": [*nodes, end_node], "output": "{{end.result.last}}"}, values
@@ -147,7 +148,7 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
 
 async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     names = [f"n{number}" for number in range(MAX_INLINE_PLAN_NODES + 500)]
-    skipped_nodes = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
+    skipped_nodes = [tool_node(name, "echo", when="first.result.n == 2") for name in names]
     first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
     scene.points.hold(BEFORE_READ)
     handle = await scene.start({"nodes": [first_node, *skipped_nodes], "output": "{{first.result}}"})
@@ -163,7 +164,7 @@ async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
 async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene) -> None:
     nodes = [
         {"id": "long", "tool": "long_text", "arguments": {"name": "abc"}},
-        {"id": "next", "tool": "echo", "arguments": {"text": "{{long.result}}"}, "depends_on": ["long"]},
+        tool_node("next", "echo", "long", arguments={"text": "{{long.result}}"}),
     ]
     scene.points.hold(AFTER_WRITE)
     handle = await scene.start({"nodes": nodes})

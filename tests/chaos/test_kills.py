@@ -17,6 +17,8 @@ from tests.support.chaos import (
     start_run,
 )
 from tests.support.chaos_tools import attempts_of, effects_of
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import assert_clean, assert_replays, bare_document, check_history, completed_node, failed_node
 from tests.support.server import LiveServer
 
@@ -27,18 +29,14 @@ def _plan_of_steps(prefix: str) -> dict[str, Any]:
     """Return a plan with a chain of three steps and one independent step. The worker is killed in the second step."""
     a, b, c, beside = (f"{prefix}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect_node, heartbeat="10s")
-    return {
-        "nodes": [long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]
-    }
+    return plan_of(long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside))
 
 
 async def test_cached_result_survives_the_kill_of_its_worker(
     private_server: LiveServer, worker: WorkerProcess, points: FaultPoints
 ) -> None:
     client = await private_server.start()
-    plan = {
-        "nodes": [{"id": "x", "tool": "compute", "arguments": {"name": "cached", "values": []}, "cache": {"ttl": "1h"}}]
-    }
+    plan = plan_of(tool_node("x", "compute", arguments={"name": "cached", "values": []}, cache={"ttl": "1h"}))
     first_document = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
     await points.wait_for_point("cached")
     await worker.kill()
@@ -60,13 +58,11 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
         "for_each": list(range(501)),
         "when": "item in [1, 140, 260, 499]",
     }
-    unknown_outcome_plan = {
-        "nodes": [
-            {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},
-            {"id": "report", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"},
-        ]
-    }
-    checked_node = {"id": "w", "tool": "write_after_check", "arguments": {"name": "checked"}, "heartbeat": "1s"}
+    unknown_outcome_plan = plan_of(
+        tool_node("w", "write_then_hold", arguments={"name": "made"}, heartbeat="1s", retry=RETRY),
+        tool_node("report", "echo", arguments={"why": "{{w.error.code}}"}, join="all_done"),
+    )
+    checked_node = tool_node("w", "write_after_check", arguments={"name": "checked"}, heartbeat="1s")
     plans: dict[str, Any] = {
         "during": _plan_of_steps("during"),
         "between": _plan_of_steps("between"),

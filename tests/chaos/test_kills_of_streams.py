@@ -59,8 +59,7 @@ async def test_each_client_receives_the_whole_answer_once(private_server: LiveSe
         answer_clients = [CompletionClient(gateway.url, CHAT_REQUEST, key=key) for key in keys]
         event_clients = [EventClient(gateway.url, run_id_of_key(key)) for key in keys]
         streams = asyncio.gather(
-            *(client.follow() for client in answer_clients),
-            *(client.follow() for client in event_clients),
+            *(client.follow() for client in answer_clients), *(client.follow() for client in event_clients)
         )
 
         # Each stream is in the middle of its answer at each kill.
@@ -82,10 +81,7 @@ async def test_each_client_receives_the_whole_answer_once(private_server: LiveSe
         end_statuses = [(node, status) for node, status in client.node_statuses if status in END_STATUSES]
         assert sorted(end_statuses) == sorted({(node, "completed") for node, _ in end_statuses})
         assert {"rest", "sum", "answer"} <= {node for node, _ in end_statuses}
-        assert (client.events[-1].content["status"], client.events[-1].content["output"]) == (
-            "completed",
-            ANSWER,
-        )
+        assert (client.events[-1].content["status"], client.events[-1].content["output"]) == ("completed", ANSWER)
         assert [event.name for event in client.events].count("run.completed") == 1
     # Each client reconnected after the kill of its gateway, and after no other kill.
     assert {client.stream_count for client in answer_clients} == {2}

@@ -22,7 +22,8 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
 from tests.support.held_starter import FORK_READ, FORK_STARTED
-from tests.support.people import wait_for_requests
+from tests.support.people import tool_node, wait_for_requests
+from tests.support.plan_building import plan_of
 from tests.support.programs import RunningProcess, start_program
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
@@ -33,20 +34,18 @@ _ANSWER = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
 
 
 def _write_node(name: str, *after: str) -> dict[str, Any]:
-    return {"id": name, "tool": "write_then_hold", "arguments": {"name": name}, "depends_on": [*after]}
+    return tool_node(name, "write_then_hold", *after, arguments={"name": name})
 
 
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}, "depends_on": ["first"]}
-_PLAN = {
-    "nodes": [
-        _write_node("first"),
-        _CHECK,
-        effect_node("done", "check"),
-        effect_node("cut", "done"),
-        _write_node("last", "cut"),
-    ],
-    "output": "{{last.result}}",
-}
+_PLAN = plan_of(
+    _write_node("first"),
+    _CHECK,
+    effect_node("done", "check"),
+    effect_node("cut", "done"),
+    _write_node("last", "cut"),
+    output="{{last.result}}",
+)
 """The run is cancelled after the effect of `cut`; the fork repeats `cut` with the same key. Other nodes run once."""
 
 

@@ -25,6 +25,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import SHORT_LEASE_WORKER, TOOLS, FaultPoints, result_within, worker_process
 from tests.support.chaos_tools import Span, spans_of
 from tests.support.eventually import eventually
+from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
@@ -40,8 +41,8 @@ _UNSERVED_MEMO, _HELD_MEMO = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLA
 
 
 def _plan_of_calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: Any) -> dict[str, Any]:
-    return {
-        "nodes": [
+    return plan_of(
+        *[
             {
                 "id": f"{group}{number}",
                 "tool": "record_span",
@@ -50,7 +51,7 @@ def _plan_of_calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: A
             }
             for number in range(count)
         ]
-    }
+    )
 
 
 async def _start_run(client: Client, group: str, plan: dict[str, Any], memo: dict[str, str]) -> Handle:

@@ -11,6 +11,7 @@ from dagwright.history.run_view import RunView
 from tests.support.chaos import RETRY, WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
+from tests.support.people import tool_node
 from tests.support.runs import assert_replays
 from tests.support.server import LiveServer
 
@@ -22,15 +23,15 @@ _RUN_IDS = ("one", "two")
 
 def _plan(run_id: str) -> dict[str, Any]:
     def effect_node(name: str, priority: int, *dependencies: str) -> dict[str, Any]:
-        return {
-            "id": name,
-            "tool": "effect_then_hold",
-            "arguments": {"name": f"{run_id}-{name}"},
-            "priority": priority,
-            "depends_on": list(dependencies),
-            "heartbeat": "1s",
-            "retry": RETRY,
-        }
+        return tool_node(
+            name,
+            "effect_then_hold",
+            *dependencies,
+            arguments={"name": f"{run_id}-{name}"},
+            priority=priority,
+            heartbeat="1s",
+            retry=RETRY,
+        )
 
     nodes = [
         effect_node("urgent", 1),

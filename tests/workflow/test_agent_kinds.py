@@ -19,6 +19,8 @@ from tests.support.agent_bench import card_of
 from tests.support.agent_service import ServiceResponse, agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
+from tests.support.goals import call
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, completed_node, document_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
@@ -63,14 +65,12 @@ def agent_node(node_id: str, name: str, objective: str, *dependencies: str, **fi
 
 
 async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
-    plan = {
-        "nodes": [
-            {"id": "a", "tool": "echo", "arguments": {"n": 1}},
-            {"id": "b", "tool": "echo", "arguments": {"n": 2}},
-            agent_node("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
-        ],
-        "output": "{{w.result}}",
-    }
+    plan = plan_of(
+        call("a", "echo", n=1),
+        call("b", "echo", n=2),
+        agent_node("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
+        output="{{w.result}}",
+    )
     async with (
         ModelServer(text("Three.", tokens=Tokens(30, 2))) as server,
         serving_agents(client, tmp_path, class_card("writer", effects="read"), server=server) as runs,

@@ -20,6 +20,7 @@ from tests.support.agent_bench import card_of
 from tests.support.agents import checked_document, messages_of, store_agents
 from tests.support.eventually import eventually
 from tests.support.people import answer, echo_node, human_node, wait_for_requests
+from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import ServeScript
@@ -42,12 +43,10 @@ async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Han
 
 
 async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, serve_script: ServeScript) -> None:
-    plan = {
-        "nodes": [
-            {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},
-            {"id": "write", "agent": "writer", "objective": "Write it.", "depends_on": ["look"]},
-        ]
-    }
+    plan = plan_of(
+        {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},
+        {"id": "write", "agent": "writer", "objective": "Write it.", "depends_on": ["look"]},
+    )
     steps = (tool_call("echo", what="tea"), "Tea is green.", "A letter about tea.")
     async with serve_script(*steps) as (model, runs):
         handle = await start(runs, plan, llm_card("searcher", "echo"), llm_card("writer"))
@@ -70,12 +69,10 @@ async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, 
 async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
     client: Client, serve_script: ServeScript
 ) -> None:
-    plan = {
-        "nodes": [
-            {"id": "long", "tool": "text", "arguments": {"size": 100_000}},
-            {"id": "read", "agent": "reader", "objective": "Sum {{long.status}} up.", "depends_on": ["long"]},
-        ]
-    }
+    plan = plan_of(
+        {"id": "long", "tool": "text", "arguments": {"size": 100_000}},
+        {"id": "read", "agent": "reader", "objective": "Sum {{long.status}} up.", "depends_on": ["long"]},
+    )
     async with serve_script("Much.") as (model, runs):
         handle = await start(runs, plan, llm_card("reader"))
         assert (await checked_document(runs, handle))["output"] == {"read": "Much."}

@@ -11,6 +11,7 @@ from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
+from tests.support.plan_building import plan_of
 from tests.support.runs import bare_document, document_of
 from tests.workflow.building import ServeScript
 
@@ -63,10 +64,7 @@ async def test_text_of_an_agent_whose_result_is_the_output_is_streamed(
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
     )
-    plan = {
-        "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
-        "output": "{{guide.result}}",
-    }
+    plan = plan_of({"id": "guide", "agent": "guide", "objective": "Tell of the weather."}, output="{{guide.result}}")
     script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, release_event, pause_after=4))
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)

@@ -9,6 +9,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
+from tests.support.goals import call
 from tests.support.people import (
     answer,
     echo_node,
@@ -16,10 +17,12 @@ from tests.support.people import (
     human_node,
     rejection_of,
     signal_answer,
+    tool_node,
     view_of,
     wait_for_requests,
     wait_for_requests_of_children,
 )
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -56,14 +59,12 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {
-        "nodes": [
-            _change_node("yes", f"{unique_name} yes", approval="required"),
-            _change_node("edited", f"{unique_name} edited", approval={"prompt": "Really?", "assignee": "ann"}),
-            _change_node("no", f"{unique_name} no", approval="required"),
-            {"id": "dependent", "tool": "echo", "depends_on": ["no"]},
-        ]
-    }
+    plan = plan_of(
+        _change_node("yes", f"{unique_name} yes", approval="required"),
+        _change_node("edited", f"{unique_name} edited", approval={"prompt": "Really?", "assignee": "ann"}),
+        _change_node("no", f"{unique_name} no", approval="required"),
+        tool_node("dependent", "echo", "no"),
+    )
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "yes", "edited", "no")
     requests = (await view_of(runs, handle)).document()["waiting_for"]
@@ -91,12 +92,9 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
 
 
 async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique_name: str) -> None:
-    child_plan = {
-        "nodes": [
-            {"id": "wait", "human": {"type": "CLARIFICATION"}},
-            _change_node("c", unique_name, depends_on=["wait"]),
-        ]
-    }
+    child_plan = plan_of(
+        {"id": "wait", "human": {"type": "CLARIFICATION"}}, _change_node("c", unique_name, depends_on=["wait"])
+    )
     nodes = [
         _change_node("a", unique_name),
         _change_node("b", unique_name),
@@ -120,9 +118,7 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
 
 async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique_name: str) -> None:
     child_node = {"id": "child", "plan": {"nodes": [_change_node("e", unique_name)]}, "depends_on": ["d"]}
-    child_plan = {
-        "nodes": [_change_node("c", unique_name), _change_node("d", unique_name, depends_on=["c"]), child_node]
-    }
+    child_plan = plan_of(_change_node("c", unique_name), _change_node("d", unique_name, depends_on=["c"]), child_node)
     nodes = [{"id": "sub_plan", "plan": child_plan}, _change_node("next", unique_name, depends_on=["sub_plan"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "sub_plan/c")
@@ -168,7 +164,7 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
 async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     failing_fields = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
     nodes = [{"id": name, **failing_fields} for name in ("value", "skip", "stop", "retry")]
-    handle = await runs.start({"nodes": [*nodes, {"id": "dependent", "tool": "echo", "depends_on": ["skip"]}]})
+    handle = await runs.start({"nodes": [*nodes, tool_node("dependent", "echo", "skip")]})
     await eventually(lambda: _has_requests_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
     requests = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
     assert requests["value"]["prompt"] == "'value' failed: odd. What should be done?"
@@ -201,7 +197,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
 
 
 async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique_name, "choices": ["red", "blue"]}}]}
+    plan = {"nodes": [call("o", "order", name=unique_name, choices=["red", "blue"])]}
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
@@ -237,9 +233,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
         "key": ({"promt": "?"}, "unknown field 'promt'; did you mean 'prompt'?"),
         "number": (7, "Input should be a valid dictionary or instance of Human"),
     }
-    nodes = [
-        {"id": name, "tool": "ask_wrongly", "arguments": {"request": request}} for name, (request, _) in cases.items()
-    ]
+    nodes = [call(name, "ask_wrongly", request=request) for name, (request, _) in cases.items()]
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in cases.items():
@@ -250,7 +244,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
 async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
     request = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
-        plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": request}}]}
+        plan = {"nodes": [call("a", "ask_wrongly", request=request)]}
         document = await runs.run(plan)
         await runs.check_runs()
     assert document["nodes"] == {
@@ -262,13 +256,11 @@ async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
 
 
 async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(runs: Runs) -> None:
-    plan = {
-        "inputs": {"n": {"type": "integer", "minimum": 1}, "given": {"type": "string"}},
-        "nodes": [
-            {"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}"}},
-            {"id": "b", "tool": "echo", "arguments": {"text": "{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"}},
-        ],
-    }
+    plan = plan_of(
+        call("a", "echo", n="{{PLACEHOLDER_n}}"),
+        call("b", "echo", text="{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"),
+        inputs={"n": {"type": "integer", "minimum": 1}, "given": {"type": "string"}},
+    )
     handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})
     await wait_for_requests(runs.client, handle.id, "inputs")
     view = await view_of(runs, handle)

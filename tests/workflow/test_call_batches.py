@@ -12,7 +12,9 @@ from dagwright.protocol.call_batches import CallBatchResult
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.goals import call
+from tests.support.people import tool_node, view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     SKIPPED,
     Handle,
@@ -72,24 +74,22 @@ async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_nam
 
 
 async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {
-        "inputs": {"n": {"type": "integer"}},
-        "nodes": [
-            short_node("a", unique_name, "{{PLACEHOLDER_n}}"),
-            short_node("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
-            short_node("yes", unique_name, "{{a.result}}", when="a.result == inputs.n"),
-            short_node("skipped", unique_name, "{{no.result}}"),
-            short_node("bad", unique_name, "{{a.result.gone}}"),
-            short_node("blocked", unique_name, "{{bad.result}}"),
-            {"id": "busy", "tool": "short_busy", "arguments": {"until": 3}, "depends_on": ["a"]},
-            {"id": "always_busy", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
-            short_node("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
-            short_node("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
-            {"id": "rows", "tool": "short_table", "arguments": {"rows": 2_000}},
-            short_node("row", unique_name, "{{rows.result[1999]}}"),
-            short_node("each", unique_name, "{{item}}", for_each=["x", "y"]),
-        ],
-    }
+    plan = plan_of(
+        short_node("a", unique_name, "{{PLACEHOLDER_n}}"),
+        short_node("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
+        short_node("yes", unique_name, "{{a.result}}", when="a.result == inputs.n"),
+        short_node("skipped", unique_name, "{{no.result}}"),
+        short_node("bad", unique_name, "{{a.result.gone}}"),
+        short_node("blocked", unique_name, "{{bad.result}}"),
+        tool_node("busy", "short_busy", "a", arguments={"until": 3}),
+        tool_node("always_busy", "short_busy", arguments={"until": 9}, retry={"max_attempts": 3}),
+        short_node("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
+        short_node("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
+        call("rows", "short_table", rows=2_000),
+        short_node("row", unique_name, "{{rows.result[1999]}}"),
+        short_node("each", unique_name, "{{item}}", for_each=["x", "y"]),
+        inputs={"n": {"type": "integer"}},
+    )
     handle = await runs.start(plan, inputs={"n": 1})
     document = await document_of(handle)
     message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
@@ -120,16 +120,14 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
 
 
 async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, gate: Gate) -> None:
-    hold_node = {"id": "slow", "tool": "short_hold", "arguments": {"name": gate.name}}
-    plan = {
-        "nodes": [
-            *chain(gate.name, 3),
-            hold_node,
-            short_node("after slow", gate.name, "{{slow.result}}"),
-            {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
-            hold_node | {"id": "later", "depends_on": ["ordinary"]},
-        ]
-    }
+    hold_node = call("slow", "short_hold", name=gate.name)
+    plan = plan_of(
+        *chain(gate.name, 3),
+        hold_node,
+        short_node("after slow", gate.name, "{{slow.result}}"),
+        tool_node("ordinary", "echo", "n2"),
+        hold_node | {"id": "later", "depends_on": ["ordinary"]},
+    )
     handle = await runs.start(plan)
     while (await handle.query("node", "ordinary"))["status"] != "completed":
         pass
@@ -145,11 +143,11 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, g
 
 async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique_name: str) -> None:
     """Together, the arguments exceed the 4 MB that the server accepts from one workflow task."""
-    map_node = {"id": "each", "tool": "short", "for_each": [f"{unique_name} {n}" for n in range(24)]}
-    plan = {
-        "inputs": {"large": {"type": "string"}},
-        "nodes": [map_node | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}}],
-    }
+    map_node = tool_node("each", "short", for_each=[f"{unique_name} {n}" for n in range(24)])
+    plan = plan_of(
+        map_node | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}},
+        inputs={"large": {"type": "string"}},
+    )
     document = await runs.run(plan, inputs={"large": "x" * 240_000})
     assert document["nodes"]["each"]["status"] == "completed"
 
@@ -159,8 +157,8 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     nodes = [
-        {"id": "one", "tool": "short_hold", "arguments": {"name": unique_name}},
-        {"id": "two", "tool": "short_hold", "arguments": {"name": unique_name}},
+        call("one", "short_hold", name=unique_name),
+        call("two", "short_hold", name=unique_name),
         short_node("n", unique_name, "{{one.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})

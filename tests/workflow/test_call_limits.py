@@ -34,7 +34,8 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.people import tool_node, view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, check_history, document_of, events_of, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
@@ -68,9 +69,7 @@ class Service:
         return ToolRegistry.of(fetch)
 
     def plan(self, count: int) -> dict[str, Any]:
-        return {
-            "nodes": [{"id": "a", "tool": self.name, "for_each": [*range(count)], "arguments": {"item": "{{item}}"}}]
-        }
+        return plan_of(tool_node("a", self.name, for_each=[*range(count)], arguments={"item": "{{item}}"}))
 
 
 @pytest.fixture

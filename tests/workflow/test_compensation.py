@@ -21,7 +21,7 @@ from tests.support.agents import model_settings
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.ledger import Ledger
-from tests.support.people import view_of
+from tests.support.people import tool_node, view_of
 from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
 from tests.support.tools import Bench
 
@@ -62,7 +62,7 @@ def make_node(node_id: str, unique_name: str, *dependencies: str, tool: str = "m
 
 
 def failing_node(*dependencies: str) -> dict[str, Any]:
-    return {"id": "refuse", "tool": "refuse", "depends_on": list(dependencies)}
+    return tool_node("refuse", "refuse", *dependencies)
 
 
 def plan_of(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ async def test_failed_run_compensates_its_calls_in_reverse_order(runs: Runs, led
 
 async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     arguments = {"name": unique_name, "value": "{{PLACEHOLDER_large}}"}
-    large_nodes = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
+    large_nodes = [tool_node(f"n{n}", "short", "a", arguments=arguments) for n in range(40)]
     plan = plan_of(
         make_node("a", unique_name), failing_node("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast"
     )
@@ -145,7 +145,7 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
     outer_sub_plan = sub_plan(
         "child", make_node("b", unique_name), {**inner_sub_plan, "depends_on": ["b"]}, dependencies=("a",)
     )
-    reading_sub_plan = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
+    reading_sub_plan = sub_plan("reading", call("r", "echo", value=1))
     handle = await runs.start(
         plan_of(
             make_node("a", unique_name),
@@ -187,12 +187,12 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
 
 async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     item_count = 21
-    map_node = {
-        "id": "m",
-        "tool": "make",
-        "for_each": list(range(item_count)),
-        "arguments": {"name": f"{unique_name}:{{{{item}}}}", "after": "{{first.result.id}}"},
-    }
+    map_node = tool_node(
+        "m",
+        "make",
+        for_each=list(range(item_count)),
+        arguments={"name": f"{unique_name}:{{{{item}}}}", "after": "{{first.result.id}}"},
+    )
     plan = plan_of(make_node("first", unique_name), map_node, failing_node("m"))
     document = await document_of(await runs.start(plan, compensate=True))
     first_step, *steps, last_step = ledger.steps_of(unique_name)
@@ -235,8 +235,8 @@ async def test_compensation_continues_as_new(
 ) -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(40)]
-    nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
-    plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
+    nodes = [call(name, "make", name=f"t:{name}") for name in names]
+    plan = {"nodes": [*nodes, tool_node("refuse", "refuse", *names)], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("compensation"))
     async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
@@ -257,7 +257,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
     short_history_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
 ) -> None:
     ledger = Ledger()
-    steps = ({"id": f"n{number}", "tool": "make", "arguments": {"name": f"t:n{number}"}} for number in range(60))
+    steps = (call(f"n{number}", "make", name=f"t:n{number}") for number in range(60))
     failing_store = patch.object(
         FolderStore, "put", side_effect=ApplicationError("given up manually", non_retryable=True)
     )

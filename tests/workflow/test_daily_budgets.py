@@ -15,12 +15,13 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
+from tests.support.people import tool_node
 from tests.support.python_runs import services_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
-PLAN = {"nodes": [{"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}}]}
+PLAN = {"nodes": [tool_node("short", "summarize", arguments={"text": "A text."}, retry={"max_attempts": 1})]}
 
 
 async def _start(runs: Runs, owner: str) -> Handle:

@@ -12,6 +12,9 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import document_of, serving_runs
 
 pytestmark = pytest.mark.server
@@ -38,13 +41,11 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
             raise httpx.HTTPStatusError("no luck", request=request, response=response)
         return item
 
-    plan = {
-        "nodes": [
-            {"id": "order", "tool": "order", "arguments": {}},
-            {"id": "fetch", "tool": "fetch", "for_each": [1, 2, 3], "arguments": {"item": "{{item}}"}},
-            {"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}},
-        ]
-    }
+    plan = plan_of(
+        call("order", "order"),
+        tool_node("fetch", "fetch", for_each=[1, 2, 3], arguments={"item": "{{item}}"}),
+        tool_node("short", "summarize", arguments={"text": "A text."}, retry={"max_attempts": 1}),
+    )
     async with ModelServer(busy(retry_after=1), "short") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, ToolRegistry.of(order, fetch), settings=settings) as runs:
@@ -69,7 +70,7 @@ async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) ->
         raise ConnectionError("down")
 
     async with serving_runs(client, ToolRegistry.of(busy_service), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start({"nodes": [{"id": "a", "tool": "busy_service", "arguments": {}}]})
+        handle = await runs.start({"nodes": [call("a", "busy_service")]})
         await eventually(lambda: len(calls) > 1)
         node = (await document_of(handle))["nodes"]["a"]
         assert (calls, node["status"], node["attempts"]) == ([1, 1, 1, 2, 2], "failed", 2)

@@ -16,6 +16,9 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import Gate
@@ -27,17 +30,17 @@ _FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
 async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
-        {"id": "third", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST_RETRY},
-        {"id": "fourth", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST_RETRY},
-        {"id": "single_attempt", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
-        {"id": "final", "tool": "fail", "retry": _FAST_RETRY},
+        tool_node("third", "flaky", arguments={"until": 3}, retry=_FAST_RETRY),
+        tool_node("fourth", "flaky", arguments={"until": 4}, retry=_FAST_RETRY),
+        tool_node("single_attempt", "flaky", arguments={"until": 2}, retry={"max_attempts": 1}),
+        tool_node("final", "fail", retry=_FAST_RETRY),
         # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
-        {
-            "id": "shortened",
-            "tool": "flaky",
-            "arguments": {"until": 3},
-            "retry": {**_FAST_RETRY, "first_delay": "1h", "max_delay": "10ms"},
-        },
+        tool_node(
+            "shortened",
+            "flaky",
+            arguments={"until": 3},
+            retry={**_FAST_RETRY, "first_delay": "1h", "max_delay": "10ms"},
+        ),
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
         "third": completed_node(3, attempts=3),
@@ -50,7 +53,7 @@ async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None
 
 async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: Runs) -> None:
     # With the plan's delay of an hour, the run would not end within the test.
-    node = {"id": "busy", "tool": "busy", "arguments": {"until": 3}, "retry": {"first_delay": "1h", "max_attempts": 3}}
+    node = tool_node("busy", "busy", arguments={"until": 3}, retry={"first_delay": "1h", "max_attempts": 3})
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
 
@@ -59,13 +62,11 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
         arguments = {"name": f"{unique_name} {node_id}", "until": 3}
         return {"id": node_id, "tool": "return_key", "arguments": arguments, "retry": _FAST_RETRY, **fields}
 
-    plan = {
-        "nodes": [
-            keyed_node("plain"),
-            {**keyed_node("each"), "for_each": ["x"], "key": "{{item}}"},
-            {"id": "sub", "plan": {"nodes": [keyed_node("inner")]}},
-        ]
-    }
+    plan = plan_of(
+        keyed_node("plain"),
+        {**keyed_node("each"), "for_each": ["x"], "key": "{{item}}"},
+        {"id": "sub", "plan": {"nodes": [keyed_node("inner")]}},
+    )
     handle = await runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
     scope = handle.first_execution_run_id
@@ -81,20 +82,11 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
 
 async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [
-        {"id": "default", "tool": "write", "arguments": {"name": f"{unique_name} default", "error": "broke"}},
-        {
-            "id": "with_retry",
-            "tool": "write",
-            "arguments": {"name": f"{unique_name} with_retry", "error": "broke"},
-            "retry": _FAST_RETRY,
-        },
-        {
-            "id": "slow",
-            "tool": "hold_write",
-            "arguments": {"name": f"{unique_name} slow"},
-            "timeout": "2s",
-            "retry": _FAST_RETRY,
-        },
+        call("default", "write", name=f"{unique_name} default", error="broke"),
+        tool_node(
+            "with_retry", "write", arguments={"name": f"{unique_name} with_retry", "error": "broke"}, retry=_FAST_RETRY
+        ),
+        tool_node("slow", "hold_write", arguments={"name": f"{unique_name} slow"}, timeout="2s", retry=_FAST_RETRY),
     ]
     document = await runs.run({"nodes": nodes})
     bench.open(f"{unique_name} slow")
@@ -114,7 +106,7 @@ async def test_write_that_times_out_before_its_start_is_not_called(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(CallStarts, "record", never_record)
-    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique_name}, "timeout": "1s", "retry": _FAST_RETRY}
+    node = tool_node("w", "hold_write", arguments={"name": unique_name}, timeout="1s", retry=_FAST_RETRY)
     document = await runs.run({"nodes": [node]})
     message = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
     assert document["nodes"] == {"w": failed_node(f"not_started: {message}")}
@@ -123,7 +115,7 @@ async def test_write_that_times_out_before_its_start_is_not_called(
 
 async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, gate: Gate) -> None:
     node = {
-        **{"id": "slow", "tool": "hold", "arguments": {"name": gate.name}, "timeout": "1s"},
+        **hold_node("slow", gate.name, timeout="1s"),
         **{"heartbeat": "1s", "retry": {"max_attempts": 2, "first_delay": "10ms"}},
     }
     document = await runs.run({"nodes": [node]})
@@ -138,13 +130,11 @@ async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, gate: G
 
 
 async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "mail", "title": "Fetch the mail of Sarah", "tool": "echo", "priority": 1, "timeout": "30s"},
-            {"id": "each", "tool": "echo", "for_each": [1], "key": "n{{item}}"},
-            {"id": "order", "title": "Fetch each order", "tool": "echo", "for_each": [1], "key": "{{item}}7"},
-        ]
-    }
+    plan = plan_of(
+        tool_node("mail", "echo", title="Fetch the mail of Sarah", priority=1, timeout="30s"),
+        tool_node("each", "echo", for_each=[1], key="n{{item}}"),
+        tool_node("order", "echo", title="Fetch each order", for_each=[1], key="{{item}}7"),
+    )
     handle = await runs.start(plan)
     document = await document_of(handle)
     scheduled_events = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -176,7 +166,7 @@ async def test_next_attempt_receives_the_heartbeat_details_of_a_long_call(client
             raise RetryLater("later", after=timedelta(milliseconds=10))
         return [context().attempt, context().last_heartbeat]
 
-    nodes = [{"id": "slow", "tool": "slow", "heartbeat": "1s"}, {"id": "pages", "tool": "pages", "heartbeat": "1s"}]
+    nodes = [tool_node("slow", "slow", heartbeat="1s"), tool_node("pages", "pages", heartbeat="1s")]
     async with serving_runs(client, ToolRegistry.of(slow, pages), settings=Settings(state_dir=tmp_path)) as runs:
         document = await runs.run({"nodes": nodes})
         await runs.check_runs()
@@ -191,12 +181,7 @@ async def test_history_of_a_plan_has_few_bytes(runs: Runs) -> None:
     arguments = {"left": 1, "right": 1}
     nodes = [{"id": name, "tool": "plus", "arguments": arguments} for name in layers[0]]
     nodes += [
-        {
-            "id": name,
-            "tool": "plus",
-            "arguments": {"left": f"{{{{{dependency}.result}}}}", "right": 1},
-            "depends_on": previous_layer,
-        }
+        tool_node(name, "plus", *previous_layer, arguments={"left": f"{{{{{dependency}.result}}}}", "right": 1})
         for previous_layer, layer in pairwise(layers)
         for name, dependency in zip(layer, previous_layer, strict=True)
     ]

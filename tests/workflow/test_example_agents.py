@@ -16,6 +16,7 @@ from dagwright.testing import ModelServer, SearchServer, json_text, search_answe
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agents import model_settings
+from tests.support.plan_building import plan_of
 from tests.support.runs import document_of, serving_runs
 from tests.support.travel import EXAMPLE, travel_service
 
@@ -29,14 +30,12 @@ def agent_node(name: str, objective: str, *dependencies: str) -> dict[str, Any]:
     return {"id": name, "agent": name, "objective": objective, "depends_on": list(dependencies)}
 
 
-PLAN = {
-    "nodes": [
-        agent_node("web_researcher", "Find out when the old bridge was built and sum it up"),
-        agent_node("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
-        agent_node("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
-        agent_node("code_analyzer", "Look at small.py and tell what it does", "deep_reasoner"),
-    ]
-}
+PLAN = plan_of(
+    agent_node("web_researcher", "Find out when the old bridge was built and sum it up"),
+    agent_node("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
+    agent_node("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
+    agent_node("code_analyzer", "Look at small.py and tell what it does", "deep_reasoner"),
+)
 STEPS = (
     tool_call("web_search", query="old bridge built"),
     tool_call("summarize", text="The bridge was finished in 1402."),

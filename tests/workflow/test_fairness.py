@@ -21,6 +21,8 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.fairness import Fairness
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
+from tests.support.goals import call
+from tests.support.people import tool_node
 from tests.support.python_runs import PythonRuns, services_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -34,7 +36,7 @@ MAX_CALLS_OF_RUN = 20
 
 def _plan(owner: str, call_count: int) -> dict[str, Any]:
     """Return a plan whose calls are in a child run, which inherits the fairness of its parent."""
-    map_node = {"id": "each", "for_each": list(range(call_count)), "tool": "count", "arguments": {"by": owner}}
+    map_node = tool_node("each", "count", for_each=list(range(call_count)), arguments={"by": owner})
     return {"nodes": [{"id": "in", "plan": {"nodes": [map_node]}}]}
 
 
@@ -82,9 +84,7 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
 
 async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
     services = services_of(runs, tmp_path)
-    plan = prepare_plan(
-        check_plan({"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "x"}}]}, runs.tools), {}
-    )
+    plan = prepare_plan(check_plan({"nodes": [call("a", "echo", text="x")]}, runs.tools), {})
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
     runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))

@@ -6,16 +6,19 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
+from tests.support.goals import call
 from tests.support.people import (
     answer,
     echo_node,
     has_notes,
     human_node,
     signal_answer,
+    tool_node,
     view_of,
     wait_for_requests,
     wait_for_requests_of_children,
 )
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -93,7 +96,7 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
 
 async def test_new_request_during_an_open_request_adds_a_command_to_history(runs: Runs) -> None:
     """Without a command, a replay could apply the answer before the request."""
-    map_node = {"tool": "echo", "id": "later", "for_each": [1, 2]}
+    map_node = tool_node("later", "echo", for_each=[1, 2])
     human_map_node = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
     handle = await runs.start({"nodes": [human_node("first"), map_node, human_map_node]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
@@ -146,14 +149,12 @@ async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> N
 
 _ACTIVITY_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
 _WORKFLOW_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-_PLAN = {
-    "nodes": [
-        {"id": "first", "tool": "echo", "arguments": {"x": 1}},
-        {"id": "second", "tool": "echo", "arguments": {"x": "{{first.result}}"}},
-        {"id": "check", "human": {"prompt": "Publish?"}, "depends_on": ["second"]},
-        {"id": "after", "tool": "echo", "arguments": {"x": "{{check.result}}"}},
-    ]
-}
+_PLAN = plan_of(
+    call("first", "echo", x=1),
+    call("second", "echo", x="{{first.result}}"),
+    {"id": "check", "human": {"prompt": "Publish?"}, "depends_on": ["second"]},
+    call("after", "echo", x="{{check.result}}"),
+)
 
 
 async def _count_workflow_tasks_until_start(handle: Handle, node_id: str, *, after_event: EventType.ValueType) -> int:

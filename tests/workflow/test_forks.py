@@ -15,6 +15,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import run_input_to_json
 from tests.support.goals import call
 from tests.support.people import view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Gate
@@ -68,15 +69,13 @@ def outcomes_of(document: Document) -> dict[str, Any]:
 
 
 async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {
-        "inputs": {"x": {"type": "number"}},
-        "nodes": [
-            call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
-            call("unaffected", "write", name=f"{unique_name} unaffected"),
-            call("b", "write", name=unique_name + " {{a.result}}"),
-        ],
-        "output": "{{b.result}}",
-    }
+    plan = plan_of(
+        call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
+        call("unaffected", "write", name=f"{unique_name} unaffected"),
+        call("b", "write", name=unique_name + " {{a.result}}"),
+        inputs={"x": {"type": "number"}},
+        output="{{b.result}}",
+    )
     first_run = await runs.start(plan, inputs={"x": 1})
     await document_of(first_run)
     draft, second_run = await fork(runs, first_run, inputs={"x": 2})
@@ -98,17 +97,15 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
 
 
 async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {
-        "nodes": [
-            call("done", "return_key", name=f"{unique_name} done"),
-            {
-                **call("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
-                "key": "{{item.name}}",
-                "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
-            },
-            {**call("after", "echo"), "depends_on": ["each", "done"]},
-        ]
-    }
+    plan = plan_of(
+        call("done", "return_key", name=f"{unique_name} done"),
+        {
+            **call("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
+            "key": "{{item.name}}",
+            "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
+        },
+        {**call("after", "echo"), "depends_on": ["each", "done"]},
+    )
     plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
     first_run = await runs.start(plan)
     assert (await document_of(first_run))["nodes"]["each"]["status"] == "failed"
@@ -126,12 +123,10 @@ async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench
 
 
 async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = {
-        "nodes": [
-            call("written", "write", name=f"{unique_name} written"),
-            {**call("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
-        ]
-    }
+    child_plan = plan_of(
+        call("written", "write", name=f"{unique_name} written"),
+        {**call("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
+    )
     plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call("after", "echo"), "depends_on": ["sub"]}]}
     first_run = await runs.start(plan)
     await document_of(first_run)
@@ -154,10 +149,11 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
 async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    child_plan = {
-        "inputs": {"i": {"type": "integer"}},
-        "nodes": [call("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"), call("failing", "fail")],
-    }
+    child_plan = plan_of(
+        call("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"),
+        call("failing", "fail"),
+        inputs={"i": {"type": "integer"}},
+    )
     map_node = {"id": "m", "for_each": [0, 1], "plan": child_plan, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
@@ -175,15 +171,13 @@ async def test_results_of_pure_nodes_and_large_maps_are_reused(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
-    plan = {
-        "nodes": [
-            call("big", "table", rows=2_000),
-            call("one", "add", left="{{big.result.n}}", right=1),
-            call("two", "add", left="{{one.result}}", right=1),
-            {**call("many", "echo", value="{{item}}"), "for_each": [f"{number} {'x' * 500}" for number in range(21)]},
-        ],
-        "output": "{{two.result}}",
-    }
+    plan = plan_of(
+        call("big", "table", rows=2_000),
+        call("one", "add", left="{{big.result.n}}", right=1),
+        call("two", "add", left="{{one.result}}", right=1),
+        {**call("many", "echo", value="{{item}}"), "for_each": [f"{number} {'x' * 500}" for number in range(21)]},
+        output="{{two.result}}",
+    )
     first_run = await cached_runs.start(plan)
     first_document = await document_of(first_run)
     plan_with_new_node = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}

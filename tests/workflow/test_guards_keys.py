@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from dagwright.server import LocalServer, open_connection
 from dagwright.settings import Settings
+from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, document_of, events_of
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -63,13 +64,11 @@ async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
 
 async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
     """Guard F4: a reset starts new child runs, whose keys come from the root run."""
-    plan = {
-        "nodes": [
-            _keyed_node("plain", f"{unique_name} plain"),
-            _keyed_node("each", f"{unique_name} each", for_each=["x"], key="{{item}}"),
-            {"id": "sub_plan", "plan": {"nodes": [_keyed_node("inner", f"{unique_name} inner")]}},
-        ]
-    }
+    plan = plan_of(
+        _keyed_node("plain", f"{unique_name} plain"),
+        _keyed_node("each", f"{unique_name} each", for_each=["x"], key="{{item}}"),
+        {"id": "sub_plan", "plan": {"nodes": [_keyed_node("inner", f"{unique_name} inner")]}},
+    )
     handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
     reset_run = await _reset(cached_runs, handle)

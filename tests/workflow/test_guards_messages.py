@@ -31,10 +31,12 @@ from dagwright.server.local import dial
 from dagwright.server.namespace import prepare_namespace
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
 from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
 from tests.support.tools import Bench
-from tests.workflow.building import Gate
+from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -50,7 +52,7 @@ async def _await_calls(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
-    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}]}
+    return {"nodes": [hold_node("a", gate_name, heartbeat="1s")]}
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +104,7 @@ async def test_rejected_updates_do_not_count_towards_the_update_limit(strict_run
 
 async def test_run_with_many_timeouts_has_only_the_timer_of_its_deadline(runs: Runs) -> None:
     """Guard F17: a timer for each of a thousand nodes would add two thousand events."""
-    nodes = [
-        {"id": f"n{number}", "tool": "add", "arguments": {"left": 1, "right": 1}, "timeout": "5s"}
-        for number in range(60)
-    ]
+    nodes = [pure_node(f"n{number}", 1, timeout="5s") for number in range(60)]
     handle = await runs.start({"nodes": nodes, "deadline": "1h", "output": "{{n0.result}}"})
     assert (await document_of(handle))["output"] == 2.0
     timers = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_TIMER_STARTED)
@@ -117,7 +116,7 @@ async def test_run_upserts_its_search_attributes_once(runs: Runs) -> None:
     attributes = TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")]
     )
-    nodes = [{"id": f"n{number}", "tool": "echo"} for number in range(30)]
+    nodes = [call(f"n{number}", "echo") for number in range(30)]
     handle = await runs.start_raw({"plan": {"nodes": nodes}}, search_attributes=attributes)
     assert (await document_of(handle))["status"] == "completed"
     upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
@@ -130,7 +129,7 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
     """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
+    run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [call("a", "echo")]})))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -147,7 +146,7 @@ async def test_raw_run_does_not_upsert_unregistered_search_attributes(
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         await eventually(partial(_accepts_requests, client))
         for tool in ("echo", "unknown_tool"):
-            handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": tool}]}})
+            handle = await runs.start_raw({"plan": {"nodes": [call("a", tool)]}})
             await document_of(handle)
             history = await handle.fetch_history()
             assert events_of(history, EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -169,7 +168,7 @@ def _compile_plan(runs: Runs, plan: Any) -> CompiledPlan:
 
 async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None:
     """Guard F18: the table of nodes in the Temporal UI is created on demand, and has at most 50 lines."""
-    nodes = [{"id": f"n{number}", "tool": "echo", "title": f"Step {number}\n| {'x' * 500}"} for number in range(80)]
+    nodes = [tool_node(f"n{number}", "echo", title=f"Step {number}\n| {'x' * 500}") for number in range(80)]
     handle = await runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     assert (await document_of(handle))["status"] == "completed"
     event_count = len((await handle.fetch_history()).events)
@@ -185,7 +184,7 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, s
     """Guard F8: the memo of a run is short for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
+    compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [call("a", "echo")]})
     run = await client_runs.start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"

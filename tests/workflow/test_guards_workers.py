@@ -24,6 +24,9 @@ from dagwright.workflows import run_plan
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign_tools
+from tests.support.goals import call
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs, with_tools
 from tests.support.tools import Bench
 
@@ -55,7 +58,7 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: 
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
     ]
-    first_node, second_node = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
+    first_node, second_node = call("first", "echo"), tool_node("second", "echo", "first")
     handle = await cached_runs.start({"nodes": [*chain, first_node, second_node]})
     document = await document_of(handle)
     end_times = _times_by_node_id(document, "ended_at")
@@ -68,11 +71,11 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: 
 async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cached_runs: Runs, client: Client) -> None:
     """Guard F15: a timeout shorter than an outage of the server repeats effects, and a long timeout delays recovery."""
     nodes = [
-        {"id": "read", "tool": "echo"},
-        {"id": "idempotent", "tool": "return_key", "arguments": {"name": f"beats {uuid4().hex}"}},
-        {"id": "write", "tool": "write", "arguments": {"name": f"beats {uuid4().hex}"}},
-        {"id": "foreign", "tool": "foreign.text", "arguments": {"size": 1}},
-        {"id": "custom", "tool": "echo", "heartbeat": "7s"},
+        call("read", "echo"),
+        call("idempotent", "return_key", name=f"beats {uuid4().hex}"),
+        call("write", "write", name=f"beats {uuid4().hex}"),
+        call("foreign", "foreign.text", size=1),
+        tool_node("custom", "echo", heartbeat="7s"),
     ]
     async with foreign_worker(client) as tools:
         runs = with_foreign_tools(cached_runs, tools)
@@ -92,9 +95,7 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
 
 async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) -> None:
     """Guard F19: eager activities would start in the order of their commands, not of their priorities."""
-    nodes = [
-        {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
-    ]
+    nodes = [tool_node(f"p{priority} {n}", "echo", priority=priority) for n in range(5) for priority in (5, 1, 3)]
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
     [history] = await histories_of(runs.client, handle)
@@ -109,12 +110,7 @@ async def test_stopping_worker_waits_for_running_tools(
     client: Client, bench: Bench, unique_name: str, queue: str, tmp_path: Path
 ) -> None:
     """Guard F19: with the SDK's default grace period of zero, every running call would lose an attempt."""
-    plan = {
-        "nodes": [
-            {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}},
-            {"id": "after", "tool": "echo", "depends_on": ["held"]},
-        ]
-    }
+    plan = plan_of(call("held", "hold_write", name=unique_name), tool_node("after", "echo", "held"))
     async with _serve(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
         await eventually(lambda: unique_name in bench.entered)
@@ -138,7 +134,7 @@ async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Benc
         async with serving_runs(
             client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
         ) as runs:
-            plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "hello"}}]}
+            plan = {"nodes": [call("a", "echo", text="hello")]}
             handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUN_COUNT)))
             documents = [await document_of(handle) for handle in handles]
 

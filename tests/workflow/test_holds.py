@@ -17,7 +17,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.people import tool_node, view_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.travel import serve_handler
 
@@ -130,12 +130,7 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
 @pytest.mark.usefixtures("uncached_limits")
 async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> None:
     queue = f"holds-{uuid4().hex}"
-    summarize_node = {
-        "id": "short",
-        "tool": "summarize",
-        "arguments": {"text": "A text."},
-        "retry": {"max_attempts": 1},
-    }
+    summarize_node = tool_node("short", "summarize", arguments={"text": "A text."}, retry={"max_attempts": 1})
     async with ModelServer(busy(retry_after=RETRY_AFTER_S), *["short"] * 4) as server:
         settings = Settings(state_dir=tmp_path, model=f"small-{uuid4().hex[:8]}", openai_base_url=server.base_url)
         async with (

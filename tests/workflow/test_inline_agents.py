@@ -14,6 +14,7 @@ from tests.support.agents import messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import checked_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import answer, rejection_of, wait_for_requests
+from tests.support.plan_building import plan_of
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import ServeScript
@@ -70,9 +71,7 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
 
 
 async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: ServeScript) -> None:
-    plan = {
-        "nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline_agent_node("inner", "Do it.")]}}]
-    }
+    plan = plan_of({"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline_agent_node("inner", "Do it.")]}})
     async with serve_script() as (_, runs):
         option_sets: list[Any] = [{"policy": DENYING_POLICY}, {"approve_plan": True}]
         handles = [await runs.start_raw({"plan": plan, "options": options}) for options in option_sets]

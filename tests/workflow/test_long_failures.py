@@ -15,7 +15,8 @@ from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_cutoff, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
-from tests.support.people import view_of
+from tests.support.goals import call
+from tests.support.people import tool_node, view_of
 from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 
@@ -50,10 +51,10 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
         _failing_node("bad", secret="{{secret.TOKEN}}"),
-        {"id": "reader", "tool": "echo", "arguments": {"why": "{{bad.error.message}}"}, "join": "all_done"},
-        {"id": "short", "tool": "long_failure", "arguments": {"size": 4_000}},
-        {"id": "pure", "tool": "pure_long_failure", "arguments": {"size": 10_000}},
-        {"id": "short pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
+        tool_node("reader", "echo", arguments={"why": "{{bad.error.message}}"}, join="all_done"),
+        call("short", "long_failure", size=4_000),
+        call("pure", "pure_long_failure", size=10_000),
+        call("short pure", "pure_long_failure", size=10),
     ]
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(

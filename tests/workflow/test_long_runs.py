@@ -30,7 +30,8 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import hold_node, view_of
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -151,7 +152,7 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
-        dependent_node = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
+        dependent_node = tool_node("after", "echo", "n59")
         handle = await runs.start({"nodes": [*_chains(60, "n"), dependent_node]})
         document = bare_document(await document_of(handle))
         assert document["output"] == {"after": {}}
@@ -239,7 +240,7 @@ def _chains(count: int, prefix: str, *, width: int = 1) -> list[dict[str, Any]]:
     nodes = []
     for number in range(count):
         left: Any = f"{{{{{prefix}{number - width}.result}}}}" if number >= width else 0
-        nodes.append({"id": f"{prefix}{number}", "tool": "plus", "arguments": {"left": left, "right": 1}})
+        nodes.append(call(f"{prefix}{number}", "plus", left=left, right=1))
     return nodes
 
 
@@ -248,16 +249,16 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
 ) -> None:
     """The parent continues as new while its map batches run, and each batch continues as new between its items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 60)
-    map_node = {
-        "id": "many",
-        "tool": "count",
-        "for_each": list(range(201)),
-        "key": "k{{item}}",
-        "when": "item < 50 || item > 190",
-        "max_parallel": 4,
-        "arguments": {"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
-    }
-    dependent_node = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
+    map_node = tool_node(
+        "many",
+        "count",
+        for_each=list(range(201)),
+        key="k{{item}}",
+        when="item < 50 || item > 190",
+        max_parallel=4,
+        arguments={"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
+    )
+    dependent_node = call("after", "echo", last="{{many.result[200]}}")
     handle = await cached_runs.start(
         {"nodes": [map_node, *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
     )
@@ -288,7 +289,7 @@ async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
 
 async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique_name: str) -> Handle:
     """Start a run with a held sub-plan, and wait until the run has continued as new."""
-    dependent_node = {"id": "after", "tool": "echo", "arguments": {"output": "{{sub.result}}"}}
+    dependent_node = call("after", "echo", output="{{sub.result}}")
     handle = await runs.start(
         {"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
     )

@@ -84,10 +84,7 @@ def results(document: Document) -> list[Any]:
 
 async def test_unambiguous_lookup_is_resolved_without_a_request(runs: Runs, database: EntityDatabase) -> None:
     plan = {
-        "intents": [
-            intent(who=lookup("Sarah Chen")),
-            intent(who=lookup("Sarah Chen"), fund=lookup("Apex Fund", "cbu")),
-        ]
+        "intents": [intent(who=lookup("Sarah Chen")), intent(who=lookup("Sarah Chen"), fund=lookup("Apex Fund", "cbu"))]
     }
     handle = await runs.start(plan)
     document = await document_of(handle)

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -32,13 +33,11 @@ _INVALID_ANSWERS: tuple[Any, ...] = (
 
 def _plan() -> dict[str, Any]:
     question = {"type": "SELECTION", "prompt": "Which, {{item}}?", "options": _OPTIONS}
-    return {
-        "nodes": [
-            {"id": "gate", "human": {"prompt": "Go on?"}},
-            {"id": "now", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question},
-            {"id": "then", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question, "depends_on": ["gate"]},
-        ]
-    }
+    return plan_of(
+        {"id": "gate", "human": {"prompt": "Go on?"}},
+        {"id": "now", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question},
+        {"id": "then", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question, "depends_on": ["gate"]},
+    )
 
 
 async def _read_open_request_ids(runs: Runs, handle: Handle) -> set[str]:

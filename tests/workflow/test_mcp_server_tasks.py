@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import MODES, McpBench, Person
-from tests.support.people import hold_node, human_node
+from tests.support.people import hold_node, human_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -171,7 +171,7 @@ async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> N
 
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
-        failing_node = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
+        failing_node = tool_node("bad", "give_up", "check", arguments={})
         await task_client.call("run_plan", plan=plan_of(human_node("check"), failing_node), run_id=unique_name)
         await mcp.answer(unique_name, "check", {"approved": True})
         final_result = await task_client.wait_for_status(unique_name, "completed")

@@ -15,6 +15,8 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, document_of, serving_runs
 from tests.workflow.test_regions import read_activity_ids
 
@@ -98,14 +100,12 @@ async def test_age_difference_example_reads_the_complete_search_results(client: 
 async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_usage(
     client: Client, tmp_path: Path
 ) -> None:
-    plan = {
-        "nodes": [
-            {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
-            calculation_node("b", "the difference between {{a.result}} and 55"),
-            {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
-            {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
-        ]
-    }
+    plan = plan_of(
+        {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
+        calculation_node("b", "the difference between {{a.result}} and 55"),
+        {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
+        {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
+    )
     async with ModelServer(expression_response("69 - 55")) as model, serve(client, tmp_path, model) as runs:
         handle = await runs.start(plan)
         document = await document_of(handle)
@@ -145,7 +145,7 @@ async def test_usage_of_a_timed_out_call_is_counted(client: Client, tmp_path: Pa
 
 
 async def test_cached_result_uses_no_budget(client: Client, tmp_path: Path) -> None:
-    plan = {"nodes": [{"id": "e", "tool": "ask", "arguments": {"prompt": "?"}, "cache": {"ttl": "1h"}}]}
+    plan = {"nodes": [tool_node("e", "ask", arguments={"prompt": "?"}, cache={"ttl": "1h"})]}
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serve(client, tmp_path, model) as runs:
         first_document = await document_of(await runs.start(plan, budget={"calls": 1}))
         second_document = await document_of(await runs.start(plan, budget={"calls": 1}))

@@ -17,6 +17,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
+from tests.support.goals import call
 from tests.support.people import answer, human_node, view_of
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, events_of, serving_runs
@@ -135,7 +136,7 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.status_of = lambda name: 0
         handle = await notifying_runs.start(
-            {"nodes": [human_node("check"), {"id": "independent", "tool": "echo"}]}, notifies=True
+            {"nodes": [human_node("check"), call("independent", "echo")]}, notifies=True
         )
         await eventually(lambda: bool(receiver.deliveries))
         await _approve(handle, "check")

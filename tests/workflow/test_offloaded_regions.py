@@ -23,7 +23,8 @@ from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.goals import call
+from tests.support.people import tool_node, view_of
 from tests.support.runs import (
     Document,
     Handle,
@@ -45,9 +46,9 @@ REGION_NODE_COUNT = 500
 
 def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) -> Document:
     """Return a plan of an ordinary node, a region, extra nodes, and an ordinary node that uses the result of n5."""
-    start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
+    start = call("start", "echo", n=1)
     members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
-    end_node = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
+    end_node = call("end", "echo", early="{{n5.result}}")
     return {"nodes": [start, *members, *extra_nodes, end_node], "output": "{{end.result}}", **fields}
 
 
@@ -130,13 +131,7 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
 
 async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) -> None:
     last_id = f"n{REGION_NODE_COUNT - 1}"
-    held_node = {
-        "id": "held",
-        "tool": "pure_hold",
-        "arguments": {"name": gate.name},
-        "timeout": "60s",
-        "depends_on": [last_id],
-    }
+    held_node = tool_node("held", "pure_hold", last_id, arguments={"name": gate.name}, timeout="60s")
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
         handle = await gate.start_run(
             runs, plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"]))
@@ -166,7 +161,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
 
     last_id = f"n{REGION_NODE_COUNT - 1}"
     extra_nodes = [
-        {"id": "stuck", "tool": "ignore_cancellation", "timeout": "10m", "depends_on": [last_id]},
+        tool_node("stuck", "ignore_cancellation", last_id, timeout="10m"),
         pure_node("after", 1, depends_on=["stuck"]),
     ]
     registry = bench.registry().merge(ToolRegistry.of(ignore_cancellation))

@@ -22,6 +22,8 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolLoadError
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.plan_building import plan_of
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -50,10 +52,7 @@ def give_up(item: str) -> str:
     raise dagwright.GiveUp(f"no {item}")
 
 
-LAMP_PLAN = {
-    "nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}],
-    "output": "{{lamps.result.left}}",
-}
+LAMP_PLAN = plan_of(call("lamps", "stock", item="lamp"), output="{{lamps.result.left}}")
 
 
 def create_settings(folder: Path) -> Settings:
@@ -105,7 +104,7 @@ async def test_two_workers_of_one_client_serve_their_queues(plan_client: Client)
     ):
         assert second_worker.task_queues == (plan_client.settings.task_queue, "orders")
         assert first_worker.task_queues[0] == plan_client.settings.task_queue
-        plan = {"nodes": [*LAMP_PLAN["nodes"], {"id": "buy", "tool": "order", "arguments": {"item": "a", "amount": 1}}]}
+        plan = {"nodes": [*LAMP_PLAN["nodes"], call("buy", "order", item="a", amount=1)]}
         result = await (await plan_client.start(plan)).result()
     assert [node.result for node in result.nodes.values()] == [{"left": 4}, "1 x a"]
 
@@ -138,9 +137,7 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
     )
     try:
         async with Client.connect(settings=settings) as client:
-            run = await _start_when_the_plan_is_valid(
-                client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]}
-            )
+            run = await _start_when_the_plan_is_valid(client, {"nodes": [call("a", "shelf", item="x")]})
             assert (await run.result()).nodes["a"].result == "shelf of x"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -187,10 +184,7 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
     async with ModelServer(plan_text, "There are 4.") as models:
         model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
         settings = create_settings(tmp_path).model_copy(update=model)
-        async with (
-            Client.from_temporal(client, settings=settings) as plan_client,
-            Worker(plan_client, tools=[stock]),
-        ):
+        async with Client.from_temporal(client, settings=settings) as plan_client, Worker(plan_client, tools=[stock]):
             session = plan_client.session(f"session-{uuid4()}")
             first_turn = await session.ask("How many lamps are left?")
             assert (await first_turn.result()).output == "There are 4."
@@ -273,7 +267,7 @@ async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(run_id).status() == "completed"
-        failing_run = client.start({"nodes": [{"id": "a", "tool": "give_up", "arguments": {"item": "lamp"}}]})
+        failing_run = client.start({"nodes": [call("a", "give_up", item="lamp")]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
             failing_run.result()
         assert [problem.node for problem in error.value.problems] == ["a"]

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -234,11 +233,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
 
 
 async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: PythonRuns, gate: Gate) -> None:
-    nodes = [
-        call("a", "hold", name=gate.name),
-        call("b", "give_up"),
-        call("c", "fail_at_first_call", name=gate.name),
-    ]
+    nodes = [call("a", "hold", name=gate.name), call("b", "give_up"), call("c", "fail_at_first_call", name=gate.name)]
     handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
     run = python_runs.handle_of(handle)
 

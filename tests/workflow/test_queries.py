@@ -15,6 +15,9 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -34,15 +37,13 @@ _STATE_KEY = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
 def _plan(gate_name: str) -> dict[str, Any]:
-    return {
-        "title": "Queried",
-        "nodes": [
-            {"id": "first", "title": "The | first", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "held", "tool": "hold", "arguments": {"name": gate_name}, "depends_on": ["first"]},
-            {"id": "each", "tool": "echo", "for_each": ["x"], "key": "{{item}}", "depends_on": ["first"]},
-            {"id": "last", "tool": "echo", "depends_on": ["held"]},
-        ],
-    }
+    return plan_of(
+        pure_node("first", 1, title="The | first"),
+        hold_node("held", gate_name, "first"),
+        tool_node("each", "echo", "first", for_each=["x"], key="{{item}}"),
+        tool_node("last", "echo", "held"),
+        title="Queried",
+    )
 
 
 async def _read_details(handle: Handle) -> str:
@@ -103,13 +104,13 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, gate: Gate) 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
     """The run is started as in the Temporal UI: with a plan, and without search attributes."""
     gate_name = uuid4().hex
-    held_node = {"id": "held", "tool": "hold", "arguments": {"name": gate_name}}
+    held_node = hold_node("held", gate_name)
     handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
     await eventually(lambda: gate_name in bench.entered)
     assert await _read_state_values(handle) == ["running"]
     bench.open(gate_name)
     await document_of(handle)
-    rejected_handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "unknown_tool"}]}})
+    rejected_handle = await runs.start_raw({"plan": {"nodes": [call("a", "unknown_tool")]}})
     await document_of(rejected_handle)
     assert await _read_state_values(handle) == ["running", "completed"]
     assert await _read_state_values(rejected_handle) == ["failed"]
@@ -133,9 +134,9 @@ def _create_explainer(runs: Runs) -> RunExplainer:
 
 def _plan_with_nested_sub_plans(gate_name: str) -> dict[str, Any]:
     """Return a plan that waits for a held tool in a grandchild run."""
-    inner_plan = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": gate_name}}]}
+    inner_plan = {"nodes": [hold_node("held", gate_name)]}
     middle_plan = {"nodes": [{"id": "in/ner", "plan": inner_plan}]}
-    return {"nodes": [{"id": "outer", "plan": middle_plan}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}
+    return {"nodes": [{"id": "outer", "plan": middle_plan}, tool_node("publish", "echo", "outer")]}
 
 
 async def _explain_node(runs: Runs, handle: Handle, node_id: str) -> str:
@@ -165,10 +166,8 @@ async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, gate:
 
 
 async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs: Runs) -> None:
-    inner_plan = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
-    handle = await runs.start(
-        {"nodes": [{"id": "outer", "plan": inner_plan}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
-    )
+    inner_plan = {"nodes": [call("bad", "fail", message="no such file")]}
+    handle = await runs.start({"nodes": [{"id": "outer", "plan": inner_plan}, tool_node("after", "echo", "outer")]})
     await document_of(handle)
 
     result = await _create_explainer(runs).explain_run(handle.id)

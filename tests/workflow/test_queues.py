@@ -17,6 +17,8 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
+from tests.support.goals import call
+from tests.support.people import tool_node
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = pytest.mark.server
@@ -68,8 +70,8 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
     runs = with_tools(cached_runs, {"remote": remote_tool})
     nodes = [
         _sum_node("a"),
-        {"id": "one", "tool": "remote", "arguments": {}, "depends_on": ["a"]},
-        {"id": "each", "tool": "remote", "arguments": {}, "depends_on": ["a"], "for_each": [1, 2]},
+        tool_node("one", "remote", "a", arguments={}),
+        tool_node("each", "remote", "a", arguments={}, for_each=[1, 2]),
         _sum_node("b", "a"),
     ]
     handle = await runs.start({"nodes": nodes})
@@ -97,7 +99,7 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
     queue = f"remote-{uuid4().hex}"
     remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
     runs = with_tools(cached_runs, {"remote": remote_tool})
-    inner_plan = {"nodes": [{"id": "x", "tool": "remote", "arguments": {}}]}
+    inner_plan = {"nodes": [call("x", "remote")]}
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
     )
@@ -125,7 +127,7 @@ async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Clie
     queue = f"remote-{uuid4().hex}"
     remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
     runs = with_tools(cached_runs, {"remote": remote_tool})
-    parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "remote"}]}}]})
+    parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("x", "remote")]}}]})
     await _read_view_when_waiting(client, parent_handle)
     await parent_handle.terminate()
     await _delete_run(client, parent_handle.id)
@@ -183,11 +185,7 @@ async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Cl
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
     }
     runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure_tools, store=cached_runs.store)
-    nodes = [
-        {"id": "one", "tool": "left"},
-        {"id": "two", "tool": "right"},
-        {"id": "both", "tool": "left", "depends_on": ["one", "two"]},
-    ]
+    nodes = [call("one", "left"), call("two", "right"), tool_node("both", "left", "one", "two")]
     handle = await runs.start({"nodes": nodes})
     view = await _read_view_when_waiting(client, handle)
     document = view.document()

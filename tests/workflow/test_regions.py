@@ -10,6 +10,9 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
+from tests.support.goals import call
+from tests.support.people import tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -51,20 +54,12 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
 
 
 async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(runs: Runs, gate: Gate) -> None:
-    plan = {
-        "nodes": [
-            {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
-            *({"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)),
-            {
-                "id": "held",
-                "tool": "pure_hold",
-                "arguments": {"name": gate.name},
-                "depends_on": ["t9"],
-                "timeout": "60s",
-            },
-            {"id": "ordinary", "tool": "echo", "depends_on": ["first"]},
-        ]
-    }
+    plan = plan_of(
+        call("first", "text", size=8_000),
+        *(call(f"t{number}", "text", size=8_000) for number in range(40)),
+        tool_node("held", "pure_hold", "t9", arguments={"name": gate.name}, timeout="60s"),
+        tool_node("ordinary", "echo", "first"),
+    )
     handle = await gate.start_run(runs, plan)
     ordinary_node = None
     while ordinary_node is None or ordinary_node["status"] != "completed":
@@ -76,29 +71,25 @@ async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(run
 
 
 async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) -> None:
-    text_nodes = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
-    length_node = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
+    text_nodes = [call(f"t{n}", "text", size=8_000) for n in range(80)]
+    length_node = tool_node("length", "length", "t79", arguments={"text": "{{t0.result}}"})
     handle = await runs.start({"nodes": [*text_nodes, length_node], "output": "{{length.result}}"})
     assert bare_document(await document_of(handle))["output"] == 8_000
     assert await read_activity_ids(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
 
 
 async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> None:
-    length_nodes = [
-        {"id": f"n{n}", "tool": "length", "arguments": {"text": "x" * 300_000 + "{{root.result}}"}} for n in range(8)
-    ]
-    handle = await runs.start({"nodes": [{"id": "root", "tool": "text", "arguments": {"size": 5}}, *length_nodes]})
+    length_nodes = [call(f"n{n}", "length", text="x" * 300_000 + "{{root.result}}") for n in range(8)]
+    handle = await runs.start({"nodes": [call("root", "text", size=5), *length_nodes]})
     document = await document_of(handle)
     assert document["output"] == {f"n{n}": 300_005 for n in range(8)}
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
 async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_region_batch(runs: Runs) -> None:
-    root_node = {"id": "root", "tool": "text", "arguments": {"size": 5}}
-    text_nodes = [
-        {"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)
-    ]
-    conditional_nodes = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
+    root_node = call("root", "text", size=5)
+    text_nodes = [tool_node(f"t{n}", "text", "root", arguments={"size": 140_000}) for n in range(16)]
+    conditional_nodes = [tool_node(f"a{n}", "echo", when=f"t{n}.result != ''") for n in range(16)]
     handle = await runs.start({"nodes": [root_node, *text_nodes, *conditional_nodes]})
     document = await document_of(handle)
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
@@ -108,16 +99,13 @@ async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_regi
 
 async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Runs) -> None:
     nodes = [
-        {"id": "out", "tool": "table", "arguments": {"rows": 500}},
-        *(
-            {"id": f"text{n}", "tool": "text", "arguments": {"size": 50_000 + n}, "depends_on": ["out"]}
-            for n in range(40)
-        ),
-        {"id": "inside", "tool": "length", "arguments": {"text": "{{text7.result}}"}},
-        {"id": "outside", "tool": "length", "arguments": {"text": "{{out.result.rows[3].text}}, {{out.result.rows}}"}},
-        {"id": "missing", "tool": "length", "arguments": {"text": "{{out.result.row}}"}},
-        {"id": "after", "tool": "digest", "arguments": {"value": "{{text3.result}}"}},
-        {"id": "last", "tool": "length", "arguments": {"text": "{{text9.result}}{{after.result}}"}},
+        call("out", "table", rows=500),
+        *(tool_node(f"text{n}", "text", "out", arguments={"size": 50_000 + n}) for n in range(40)),
+        call("inside", "length", text="{{text7.result}}"),
+        call("outside", "length", text="{{out.result.rows[3].text}}, {{out.result.rows}}"),
+        call("missing", "length", text="{{out.result.row}}"),
+        call("after", "digest", value="{{text3.result}}"),
+        call("last", "length", text="{{text9.result}}{{after.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})
     document = await document_of(handle)
@@ -147,7 +135,7 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
-    nodes = [{"id": "with_secret", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}}]
+    nodes = [call("with_secret", "pure_secret", token="a {{secret.TOKEN}}")]
     with pytest.raises(PlanInvalid, match="'pure_secret' takes no secrets"):
         await runs.run({"nodes": nodes})
     tools = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
@@ -161,8 +149,8 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
 
 async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: Runs, gate: Gate) -> None:
     nodes = [
-        {"id": "slow", "tool": "pure_hold", "arguments": {"name": gate.name}, "timeout": "200ms"},
-        {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
+        tool_node("slow", "pure_hold", arguments={"name": gate.name}, timeout="200ms"),
+        call("after", "length", text="{{slow.result}}"),
         pure_node("good", 1, priority=5),
     ]
     document = await runs.run({"nodes": nodes})
@@ -177,14 +165,8 @@ async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: R
 async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, gate: Gate) -> None:
     nodes = [
         pure_node("done", 1),
-        {
-            "id": "held",
-            "tool": "pure_hold",
-            "arguments": {"name": gate.name},
-            "depends_on": ["done"],
-            "timeout": "60s",
-        },
-        {"id": "after", "tool": "length", "arguments": {"text": "{{held.result}}"}},
+        tool_node("held", "pure_hold", "done", arguments={"name": gate.name}, timeout="60s"),
+        call("after", "length", text="{{held.result}}"),
     ]
     handle = await gate.start_run(runs, {"nodes": nodes})
     await handle.signal("cancel", {"reason": "enough"})

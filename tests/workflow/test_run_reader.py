@@ -16,7 +16,8 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.goals import call
+from tests.support.people import tool_node, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -27,7 +28,7 @@ from tests.support.runs import (
     document_of,
     serving_runs,
 )
-from tests.workflow.building import Gate
+from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -118,7 +119,7 @@ def _running_ids(replay: HistoryReplay) -> list[str]:
 
 
 async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs: Runs) -> None:
-    nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
+    nodes = [call(f"n{number}", "text", size=8_000) for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     document_with_counts = await document_of(handle)
     document = (await view_of(cached_runs, handle)).document()
@@ -130,7 +131,7 @@ async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs
 
 async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(cached_runs: Runs, gate: Gate) -> None:
     nodes = [
-        {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
+        pure_node("first", 1, 2),
         _hold_node("held", gate.name, depends_on=["first"]),
         _hold_node("items", gate.name, for_each=[1, 2], depends_on=["held"]),
     ]
@@ -163,7 +164,7 @@ async def test_last_failure_of_a_retried_call_is_not_shortened(client: Client, t
 
     retry = {"max_attempts": 2, "first_delay": "1h"}
     async with serving_runs(client, ToolRegistry.of(deep), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start({"nodes": [{"id": "a", "tool": "deep", "arguments": {"depth": 200}, "retry": retry}]})
+        handle = await runs.start({"nodes": [tool_node("a", "deep", arguments={"depth": 200}, retry=retry)]})
         views: list[RunView] = []
 
         async def has_failed() -> bool:

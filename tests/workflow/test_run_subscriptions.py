@@ -23,6 +23,9 @@ from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs, with_run_error
 from tests.support.tools import Bench
 from tests.workflow.building import Gate
@@ -43,13 +46,9 @@ class _ReaderFactory:
 
 
 def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
-    return {
-        "nodes": [
-            {"id": "first", "tool": "echo", "arguments": {}},
-            {"id": "held", "tool": "hold", "arguments": {"name": gate_name}, "depends_on": ["first"]},
-            {"id": "last", "tool": "echo", "arguments": {}, "depends_on": ["held"]},
-        ]
-    }
+    return plan_of(
+        call("first", "echo"), hold_node("held", gate_name, "first"), tool_node("last", "echo", "held", arguments={})
+    )
 
 
 async def _read_updates(
@@ -126,7 +125,7 @@ async def test_subscriber_continues_from_its_cursor(client: Client, cached_runs:
 
 
 async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
-    handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
+    handle = await cached_runs.start({"nodes": [call("a", "echo")]})
     await document_of(handle)
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
     assert [update.changed_ids for update in await _read_updates(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
@@ -150,7 +149,7 @@ def _long_chain_plan() -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     for number in range(_CHAIN_NODES):
         previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0
-        nodes.append({"id": f"n{number}", "tool": "echo", "arguments": {"n": 1}, "depends_on": []})
+        nodes.append(call(f"n{number}", "echo", n=1))
         if number:
             nodes[-1]["arguments"] = {"previous": previous_result if number % 30 == 0 else number}
             nodes[-1]["depends_on"] = [f"n{number - 1}"]

@@ -467,10 +467,7 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
     await eventually(lambda: f"{unique_name} 2" in bench.tool_bench.entered)
     counts = await _count_events_by_kind(bench, unique_name)
-    assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (
-        1,
-        1,
-    )
+    assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
     bench.tool_bench.open(f"{unique_name} 2")
     await bench.wait_for_turn_end(unique_name, next_turn.workflow_id)
     await bench.sessions.end(unique_name)

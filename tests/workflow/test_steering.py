@@ -11,7 +11,8 @@ from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
-from tests.support.people import hold_node, rejection_of, view_of
+from tests.support.goals import call
+from tests.support.people import hold_node, rejection_of, tool_node, view_of
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.server
 
 def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
     """Return a plan whose second node is ready when the gate is opened."""
-    return plan_of(hold_node("held", gate_name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
+    return plan_of(hold_node("held", gate_name), tool_node("after", "echo", "held"))
 
 
 async def _wait_for_status(runs: Runs, handle: Handle, status: str) -> RunView:
@@ -87,7 +88,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
 
 async def test_second_cancel_of_a_run_is_rejected(runs: Runs, gate: Gate) -> None:
     # The cancellation would arrive with the next heartbeat of the node. The node completes before this heartbeat.
-    node = {"id": "held", "tool": "hold_write", "arguments": {"name": gate.name}, "heartbeat": "30s"}
+    node = tool_node("held", "hold_write", arguments={"name": gate.name}, heartbeat="30s")
     handle = await gate.start_run(runs, {"nodes": [node]})
     result = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
     assert result == {"ok": True, "message": "the run is being stopped"}
@@ -122,7 +123,7 @@ async def _has_note(handle: Handle, message: str) -> bool:
 
 
 async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
+    plan = {"nodes": [call("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
     await _wait_for_status(runs, handle, "waiting")
     assert bench.effects[unique_name] == []
@@ -192,7 +193,7 @@ async def test_map_batches_share_a_changed_limit(
     cached_runs: Runs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
-    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": gate.name}}
+    node = hold_node("m", gate.name, for_each=list(range(41)))
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: gate.running_count == 4)
     await _set_limits(handle, max_parallel=8)
@@ -226,7 +227,7 @@ def _plan_with_held_task_and_thread(gate_name: str) -> dict[str, Any]:
         pure_node("done", 1),
         hold_node("task", gate_name, "done", heartbeat="1s"),
         {**hold_node("thread", gate_name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
-        {"id": "after", "tool": "echo", "depends_on": ["task"]},
+        tool_node("after", "echo", "task"),
     )
 
 
@@ -278,7 +279,7 @@ async def test_run_cancelled_through_temporal_records_its_document(runs: Runs, b
 
 
 async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
+    plan = {"nodes": [call("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
     assert bare_document(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
     assert bench.effects[unique_name] == []
@@ -287,7 +288,7 @@ async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, ben
 async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed(
     uncached_runs: Runs, gate: Gate
 ) -> None:
-    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": gate.name}} for number in range(20)]
+    nodes = [hold_node(f"n{number}", gate.name) for number in range(20)]
     handle = await uncached_runs.start({"nodes": nodes})
     await eventually(lambda: gate.running_count == 20)
     gate.open()

@@ -21,7 +21,8 @@ from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.eventually import eventually
-from tests.support.people import hold_node, view_of
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node, view_of
 from tests.support.runs import Document, Handle, Runs, bare_document, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import value_of
@@ -30,8 +31,8 @@ from tests.workflow.test_offloaded_regions import plan as region_plan
 
 pytestmark = pytest.mark.server
 
-_TABLE_NODE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
-_DIGEST_NODE = {"id": "digest", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
+_TABLE_NODE = call("table", "table", rows=500)
+_DIGEST_NODE = tool_node("digest", "digest", "hold", arguments={"value": "{{table.result}}"})
 
 
 @pytest.fixture
@@ -119,10 +120,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
 async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    parts_node = {
-        **{"id": "parts", "tool": "digest"},
-        "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"},
-    }
+    parts_node = {**call("parts", "digest"), "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
     digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
     nodes = [_TABLE_NODE, hold_node("hold", unique_name, "table"), parts_node, digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
@@ -230,13 +228,7 @@ async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:
 
 async def test_call_whose_result_cannot_be_stored_fails_after_five_repeats(full_store_runs: Runs) -> None:
     # An attempt stops waiting for the store ten seconds before its timeout, so an attempt of 9 s does not wait.
-    table_node = {
-        "id": "table",
-        "tool": "table",
-        "arguments": {"rows": 500},
-        "timeout": "9s",
-        "retry": {"max_attempts": 1},
-    }
+    table_node = tool_node("table", "table", arguments={"rows": 500}, timeout="9s", retry={"max_attempts": 1})
     handle = await full_store_runs.start({"nodes": [table_node]})
     node = (await document_of(handle))["nodes"]["table"]
     assert (node["status"], node["error"]["code"], node["error"]["retryable"]) == ("failed", "store_unavailable", True)

@@ -17,6 +17,9 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     SKIPPED,
     Runs,
@@ -32,11 +35,11 @@ from tests.support.tools import Bench, digest_of, json_of
 pytestmark = pytest.mark.server
 
 _ROWS = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
-_TABLE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
+_TABLE = call("table", "table", rows=500)
 
 
 def _digest(node_id: str, value: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": "digest", "arguments": {"value": value}}
+    return call(node_id, "digest", value=value)
 
 
 def _reference(value: Any) -> dict[str, Any]:
@@ -52,25 +55,23 @@ def _results(document: dict[str, Any]) -> dict[str, Any]:
 async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(runs: Runs) -> None:
     over_rows = {"tool": "echo", "for_each": "{{table.result.rows}}"}
     by_name = {"key": "{{item.name}}", "when": "item.name.endsWith('99')", "arguments": {"name": "{{item.name}}"}}
-    plan = {
-        "nodes": [
-            _TABLE,
-            _digest("whole", "{{table.result}}"),
-            _digest("large", "{{table.result.rows}}"),
-            _digest("query", "{{table.result.rows[*].name}}"),
-            _digest("text", "{{table.result.rows}} of {{table.result.n}}"),
-            _digest("inside", {"list": [1, "{{table.result.rows[2].text}}"]}),
-            {"id": "small", "tool": "echo", "arguments": {"r": "{{table.result.rows[3]}}", "n": "{{table.result.n}}"}},
-            _digest("unknown", "{{table.result.row}}"),
-            _digest("deep", "{{table.result.rows[600].name}}"),
-            {"id": "odd", **over_rows, "arguments": {"x": "{{item.nme}}"}},
-            {"id": "yes", "tool": "echo", "when": "size(table.result.rows) == 500 && table.result.n > 1"},
-            {"id": "no", "tool": "echo", "when": "!has(table.result.rows) || has(table.result.none)"},
-            {"id": "any", "tool": "echo", "when": "table.result.rows.exists(row, row.name == 'row 7')"},
-            {"id": "each", **over_rows, **by_name},
-            {"id": "part", "tool": "echo", "for_each": "{{table.result.rows[495:]}}", "arguments": {"x": "{{item}}"}},
-        ]
-    }
+    plan = plan_of(
+        _TABLE,
+        _digest("whole", "{{table.result}}"),
+        _digest("large", "{{table.result.rows}}"),
+        _digest("query", "{{table.result.rows[*].name}}"),
+        _digest("text", "{{table.result.rows}} of {{table.result.n}}"),
+        _digest("inside", {"list": [1, "{{table.result.rows[2].text}}"]}),
+        call("small", "echo", r="{{table.result.rows[3]}}", n="{{table.result.n}}"),
+        _digest("unknown", "{{table.result.row}}"),
+        _digest("deep", "{{table.result.rows[600].name}}"),
+        {"id": "odd", **over_rows, "arguments": {"x": "{{item.nme}}"}},
+        tool_node("yes", "echo", when="size(table.result.rows) == 500 && table.result.n > 1"),
+        tool_node("no", "echo", when="!has(table.result.rows) || has(table.result.none)"),
+        tool_node("any", "echo", when="table.result.rows.exists(row, row.name == 'row 7')"),
+        {"id": "each", **over_rows, **by_name},
+        tool_node("part", "echo", for_each="{{table.result.rows[495:]}}", arguments={"x": "{{item}}"}),
+    )
     handle = await runs.start(plan)
     nodes = bare_document(await document_of(handle))["nodes"]
     message_prefix = "missing_data: Missing data:"
@@ -100,14 +101,14 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
 
 
 async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by_no_condition(runs: Runs) -> None:
-    wide = {"id": "wide", "tool": "table", "arguments": {"rows": 400, "size": 1_000}}
-    long_table = {"id": "long", "tool": "table", "arguments": {"rows": 6_000}}
+    wide = call("wide", "table", rows=400, size=1_000)
+    long_table = call("long", "table", rows=6_000)
     named = {"tool": "echo", "arguments": {"name": "{{item.name}}"}}
     nodes = [
         {"id": "each", "for_each": "{{wide.result.rows[0:400:100]}}", **named},
         {"id": "keyed", "for_each": "{{wide.result.rows}}", "key": "{{item.name}}", **named},
-        {"id": "size", "tool": "echo", "when": "size(long.result.rows) == 6000"},
-        {"id": "all", "tool": "echo", "when": "long.result.rows.all(row, row.name != '')"},
+        tool_node("size", "echo", when="size(long.result.rows) == 6000"),
+        tool_node("all", "echo", when="long.result.rows.all(row, row.name != '')"),
     ]
     document = bare_document(
         await document_of(await runs.start({"nodes": [wide, long_table, *nodes], "output": "{{keyed.result[399]}}"}))
@@ -125,19 +126,17 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
 
 
 async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "t", "tool": "table", "for_each": [300, 400], "arguments": {"rows": "{{item}}"}},
-            _digest("all", "{{t.result}}"),
-            _digest("one", "{{t.result[1].rows}}"),
-            {"id": "counts", "tool": "echo", "arguments": {"n": "{{t.result[*].n}}"}},
-            {
-                **{"id": "each", "tool": "digest", "for_each": "{{t.result}}", "key": "{{item.n}}"},
-                **{"when": "item.n > 300", "arguments": {"value": "{{item.rows}}"}},
-            },
-            _digest("query", "{{t.result..name}}"),
-        ]
-    }
+    plan = plan_of(
+        tool_node("t", "table", for_each=[300, 400], arguments={"rows": "{{item}}"}),
+        _digest("all", "{{t.result}}"),
+        _digest("one", "{{t.result[1].rows}}"),
+        call("counts", "echo", n="{{t.result[*].n}}"),
+        {
+            **tool_node("each", "digest", for_each="{{t.result}}", key="{{item.n}}"),
+            **{"when": "item.n > 300", "arguments": {"value": "{{item.rows}}"}},
+        },
+        _digest("query", "{{t.result..name}}"),
+    )
     nodes = bare_document(await document_of(await runs.start(plan)))["nodes"]
     tables = [{"n": count, "rows": _ROWS[:count]} for count in (300, 400)]
     assert {name: nodes[name] for name in ("all", "one", "counts", "each[300]", "each[400]")} == {
@@ -154,14 +153,15 @@ async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> N
 
 async def test_document_has_large_values_by_reference_and_the_commands_load_them(runs: Runs) -> None:
     table = {"n": 500, "rows": _ROWS}
-    plan = {
-        "nodes": [_TABLE, {"id": "t", "tool": "text", "for_each": [10_000, 5], "arguments": {"size": "{{item}}"}}],
-        "output": {
+    plan = plan_of(
+        _TABLE,
+        tool_node("t", "text", for_each=[10_000, 5], arguments={"size": "{{item}}"}),
+        output={
             "rows": "{{table.result.rows}}",
             "summary": "{{table.result.n}} rows: {{t.result[0]}}",
             "t": "{{t.result}}",
         },
-    }
+    )
     handle = await runs.start(plan)
     written = await document_of(handle)
     rows = {**_reference(table), "path": [["rows"]], "bytes": len(json_of(_ROWS)), "preview": json_of(_ROWS)[:200]}
@@ -193,13 +193,11 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
 
 async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> None:
     forged = {"ref": ref_of(b'"secret of another run"'), "bytes": 9_000, "projections": [[[], {"value": 1}]]}
-    plan = {
-        "nodes": [
-            {"id": "alike", "tool": "echo", "arguments": {"stored": forged, **forged}},
-            _digest("use", "{{alike.result}}"),
-            {"id": "part", "tool": "echo", "arguments": {"x": "{{alike.result.stored}}"}},
-        ]
-    }
+    plan = plan_of(
+        {"id": "alike", "tool": "echo", "arguments": {"stored": forged, **forged}},
+        _digest("use", "{{alike.result}}"),
+        call("part", "echo", x="{{alike.result.stored}}"),
+    )
     handle = await runs.start(plan)
     alike = {"stored": forged, **forged}
     expected = {"alike": alike, "use": digest_of(alike), "part": {"x": forged}}
@@ -208,24 +206,20 @@ async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> N
 
 
 async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None:
-    sub = {
-        "inputs": {"rows": {"type": "array"}, "table": {"type": "object"}},
-        "nodes": [
-            _digest("all", "{{PLACEHOLDER_rows}}"),
-            {"id": "first", "tool": "echo", "when": "inputs.table.n == 500 && size(inputs.rows) == 500"},
-            {"id": "made", "tool": "table", "arguments": {"rows": 400}},
-        ],
-        "output": {"all": "{{all.result}}", "first": "{{first.result}}", "made": "{{made.result}}"},
-    }
-    plan = {
-        "nodes": [
-            _TABLE,
-            {"id": "sub", "plan": sub, "arguments": {"rows": "{{table.result.rows}}", "table": "{{table.result}}"}},
-            _digest("use", "{{sub.result.made.rows}}"),
-            {"id": "few", "tool": "echo", "when": "sub.result.made.n == 400", "arguments": {"n": "{{sub.result.all}}"}},
-            {"id": "each", "tool": "echo", "for_each": "{{sub.result.made.rows}}", "when": "item.name == 'row 5'"},
-        ]
-    }
+    sub = plan_of(
+        _digest("all", "{{PLACEHOLDER_rows}}"),
+        tool_node("first", "echo", when="inputs.table.n == 500 && size(inputs.rows) == 500"),
+        call("made", "table", rows=400),
+        inputs={"rows": {"type": "array"}, "table": {"type": "object"}},
+        output={"all": "{{all.result}}", "first": "{{first.result}}", "made": "{{made.result}}"},
+    )
+    plan = plan_of(
+        _TABLE,
+        {"id": "sub", "plan": sub, "arguments": {"rows": "{{table.result.rows}}", "table": "{{table.result}}"}},
+        _digest("use", "{{sub.result.made.rows}}"),
+        tool_node("few", "echo", when="sub.result.made.n == 400", arguments={"n": "{{sub.result.all}}"}),
+        tool_node("each", "echo", for_each="{{sub.result.made.rows}}", when="item.name == 'row 5'"),
+    )
     handle = await runs.start(plan)
     nodes = bare_document(await document_of(handle))["nodes"]
     assert nodes["use"] == completed_node(digest_of(_ROWS[:400]))
@@ -239,7 +233,7 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
 
 async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
-        hold = {"id": "hold", "tool": "hold", "arguments": {"name": "gone"}, "depends_on": ["table"]}
+        hold = hold_node("hold", "gone", "table")
         use = _digest("use", "{{table.result}}") | {"depends_on": ["hold"]}
         handle = await runs.start({"nodes": [_TABLE, hold, use], "output": "{{table.result}}"})
         await eventually(lambda: "gone" in bench.entered)
@@ -272,10 +266,10 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         foreign = with_tools(runs, tools)
         nodes = [
             _TABLE,
-            {"id": "big", "tool": "text", "arguments": {"size": 300_000}},
-            {"id": "rows", "tool": "foreign.echo", "arguments": {"rows": "{{table.result.rows}}", "n": 1}},
-            {"id": "large", "tool": "foreign.echo", "arguments": {"text": "{{big.result}}"}},
-            {"id": "missing", "tool": "foreign.echo", "arguments": {"x": "{{table.result.rows}}{{table.result.no}}"}},
+            call("big", "text", size=300_000),
+            call("rows", "foreign.echo", rows="{{table.result.rows}}", n=1),
+            call("large", "foreign.echo", text="{{big.result}}"),
+            call("missing", "foreign.echo", x="{{table.result.rows}}{{table.result.no}}"),
             {"id": "forged", "tool": "foreign.echo", "arguments": forged},
             _digest("use", "{{rows.result.rows}}"),
         ]
@@ -306,7 +300,7 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
     nodes = [
         _TABLE,
         {"id": "both", "tool": "foreign.echo", "arguments": arguments},
-        {"id": "alone", "tool": "foreign.echo", "arguments": {"key": "{{secret.KEY}}"}},
+        call("alone", "foreign.echo", key="{{secret.KEY}}"),
     ]
     async with foreign_worker(client) as tools:
         own = {name: replace(declared, is_foreign=False) for name, declared in tools.items()}
@@ -322,9 +316,9 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
 
 async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     nodes = [
-        {"id": "huge", "tool": "text", "arguments": {"size": 30_000_000}, "timeout": "5m"},
-        {"id": "length", "tool": "digest", "arguments": {"value": "{{huge.result}}"}, "timeout": "5m"},
-        {"id": "when", "tool": "echo", "when": "size(huge.result) == 30000000"},
+        tool_node("huge", "text", arguments={"size": 30_000_000}, timeout="5m"),
+        tool_node("length", "digest", arguments={"value": "{{huge.result}}"}, timeout="5m"),
+        tool_node("when", "echo", when="size(huge.result) == 30000000"),
     ]
     handle = await runs.start({"nodes": nodes, "output": "{{huge.result}}"})
     document = bare_document(await document_of(handle))
@@ -345,8 +339,8 @@ async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: B
     registry = bench.registry().merge(ToolRegistry.of(leak))
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-            node = {"id": "leak", "tool": "leak", "arguments": {"token": "{{secret.TOKEN}}"}}
-            use = {"id": "use", "tool": "echo", "arguments": {"x": "{{leak.result.token}}"}}
+            node = call("leak", "leak", token="{{secret.TOKEN}}")
+            use = call("use", "echo", x="{{leak.result.token}}")
             handle = await runs.start({"nodes": [node, use]})
             await document_of(handle)
             restored = await runs.read_document(handle)

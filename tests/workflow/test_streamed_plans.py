@@ -153,11 +153,7 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
         messages = await read_node_messages(handle)
     assert [
         (message["attempt"], message["from"], [node["id"] for node in message["nodes"]]) for message in messages
-    ] == [
-        (1, 0, ["a"]),
-        (2, 0, []),
-        *[(2, 0, ["b"]) for _ in messages[2:]],
-    ]
+    ] == [(1, 0, ["a"]), (2, 0, []), *[(2, 0, ["b"]) for _ in messages[2:]]]
     assert_has_continuation_prompt(server.calls[1], first_node)
     assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
@@ -285,10 +281,7 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
         messages = await read_node_messages(handle)
     assert [(message["call"], message["attempt"], [node["id"] for node in message["nodes"]]) for message in messages][
         :2
-    ] == [
-        ("plan", 1, ["a"]),
-        ("plan#2", 1, []),
-    ]
+    ] == [("plan", 1, ["a"]), ("plan#2", 1, [])]
     assert_has_continuation_prompt(server.calls[1], first_node)
     assert [model_call.metadata["node_id"] for model_call in server.calls] == ["plan", "plan", "answer"]
     assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])

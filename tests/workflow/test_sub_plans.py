@@ -7,7 +7,8 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.fuzz.checks import check_replay
 from tests.support.eventually import eventually
-from tests.support.people import hold_node
+from tests.support.goals import call
+from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -23,15 +24,15 @@ from tests.support.runs import (
     histories_of,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import Gate
+from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
 
-_DOUBLING_PLAN: dict[str, Any] = {
-    "inputs": {"n": {"type": "number"}},
-    "nodes": [{"id": "twice", "tool": "add", "arguments": {"left": "{{PLACEHOLDER_n}}", "right": "{{PLACEHOLDER_n}}"}}],
-    "output": "{{twice.result}}",
-}
+_DOUBLING_PLAN: dict[str, Any] = plan_of(
+    pure_node("twice", "{{PLACEHOLDER_n}}", "{{PLACEHOLDER_n}}"),
+    inputs={"n": {"type": "number"}},
+    output="{{twice.result}}",
+)
 
 
 def _held_node(gate_name: str) -> Document:
@@ -41,11 +42,11 @@ def _held_node(gate_name: str) -> Document:
 async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
     plan = _DOUBLING_PLAN
     for _ in range(3):
-        plan = {
-            "inputs": {"n": {"type": "number"}},
-            "nodes": [{"id": "sub", "plan": plan, "arguments": {"n": "{{PLACEHOLDER_n}}"}}],
-            "output": "{{sub.result}}",
-        }
+        plan = plan_of(
+            {"id": "sub", "plan": plan, "arguments": {"n": "{{PLACEHOLDER_n}}"}},
+            inputs={"n": {"type": "number"}},
+            output="{{sub.result}}",
+        )
     handle = await runs.start(plan, inputs={"n": 2})
     assert (await document_of(handle))["output"] == 4.0
     id_suffixes = [history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)]
@@ -53,15 +54,13 @@ async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
 
 
 async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its_node(runs: Runs) -> None:
-    child_plan = {"nodes": [{"id": "x", "tool": "fail", "arguments": {"message": "no luck"}}]}
-    plan = {
-        "nodes": [
-            {"id": "sub", "plan": child_plan},
-            {"id": "after", "tool": "echo", "depends_on": ["sub"]},
-            {"id": "fallback", "plan": child_plan, "on_error": {"value": 0}},
-            {"id": "partial", "plan": {"nodes": [{"id": "bad", "tool": "fail"}, {"id": "good", "tool": "echo"}]}},
-        ]
-    }
+    child_plan = {"nodes": [call("x", "fail", message="no luck")]}
+    plan = plan_of(
+        {"id": "sub", "plan": child_plan},
+        tool_node("after", "echo", "sub"),
+        {"id": "fallback", "plan": child_plan, "on_error": {"value": 0}},
+        {"id": "partial", "plan": {"nodes": [call("bad", "fail"), call("good", "echo")]}},
+    )
     message = "sub_plan_failed: the sub-plan failed: no required node was completed"
     document = await runs.run(plan)
     assert document["nodes"] == {
@@ -128,7 +127,7 @@ async def test_sub_plan_cancelled_through_temporal_cancels_its_node(runs: Runs, 
 
 
 async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None:
-    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)]
+    nodes = [call(f"t{number}", "text", size=8_000) for number in range(40)]
     child_plan = {"nodes": nodes, "output": [f"{{{{t{number}.result}}}}" for number in range(40)]}
     document = await runs.run({"nodes": [{"id": "sub", "plan": child_plan}]})
     assert document["nodes"] == {
@@ -140,10 +139,7 @@ async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None
 
 async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) -> None:
     long_title = "t" * 100_000
-    child_plan = {
-        "nodes": [{"id": "x", "tool": "add", "arguments": {"left": 1, "right": 1}, "title": long_title}],
-        "output": "{{x.result}}",
-    }
+    child_plan = plan_of(pure_node("x", 1, title=long_title), output="{{x.result}}")
     plan = {"nodes": [{"id": "each", "for_each": list(range(32)), "plan": child_plan}]}
     handle = await runs.start(plan)
     assert (await document_of(handle))["output"] == {"each": [2.0] * 32}
@@ -153,7 +149,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
 
 
 async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    sub_plan_node = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
+    sub_plan_node = {"id": "sub", "plan": {"nodes": [call("a", "echo")]}, "depends_on": ["hold"]}
     handle = await runs.start(plan_of(_held_node(unique_name), sub_plan_node))
     await eventually(lambda: unique_name in bench.entered)
     conflicting_plan = plan_of(hold_node("a", f"{unique_name} conflict"))

@@ -21,20 +21,16 @@ from dagwright.worker import missing_tools
 from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    Handle,
-    Runs,
-    check_histories,
-    document_of,
-    events_of,
-)
+from tests.support.goals import call
+from tests.support.people import tool_node
+from tests.support.runs import Handle, Runs, check_histories, document_of, events_of
 
 pytestmark = pytest.mark.server
 
 _IMPORT_LINES = "from dagwright.tools import tool\n\n"
 _BEGIN_TOOL = '@tool(effects="read")\ndef begin(name: str) -> str:\n    return f"{name} began"\n\n\n'
 _GREET_TOOL = '@tool(effects="write")\ndef greet(name: str) -> str:\n    return f"hello {name}"\n\n\n'
-_GATE_NODE = {"id": "gate", "tool": "wait", "arguments": {"duration": "1s"}, "depends_on": ["first"]}
+_GATE_NODE = tool_node("gate", "wait", "first", arguments={"duration": "1s"})
 
 
 class Deployment:
@@ -67,7 +63,7 @@ class Deployment:
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""
         async with self.serve(*parts) as runs:
-            first_node = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
+            first_node = call("first", "begin", name="it")
             handle = await runs.start({"nodes": [first_node, _GATE_NODE, *nodes]})
 
             async def is_first_node_done() -> bool:
@@ -171,7 +167,7 @@ def later_greeting(name: str) -> str:
     """Greet a person."""
     return f"hello {name}"
 '''
-_PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
+_PLAN = {"nodes": [call("a", "later_greeting", name="Ann")], "output": "{{a.result}}"}
 
 
 async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(

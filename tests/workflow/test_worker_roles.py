@@ -14,17 +14,15 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.capacity import WorkerCapacity
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
+from tests.support.goals import call
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, with_tools
 from tests.support.tools import Bench
+from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
 
-PLAN = {
-    "nodes": [
-        {"id": "each", "for_each": [1, 2, 3], "tool": "add", "arguments": {"left": "{{item}}", "right": 1}},
-        {"id": "last", "tool": "echo", "arguments": {"text": "{{each.result}}"}},
-    ]
-}
+PLAN = plan_of(pure_node("each", "{{item}}", for_each=[1, 2, 3]), call("last", "echo", text="{{each.result}}"))
 
 
 async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from dagwright.settings import Settings
 from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
+from tests.support.goals import call
+from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, document_of, serving_runs
 
 pytestmark = pytest.mark.server
@@ -90,13 +92,9 @@ async def log_call(name: str) -> str:
     context().environment.resources.get(CallLog).record(name)
     return name
 '''
-_PLAN = {
-    "nodes": [
-        {"id": "a", "tool": "log_call", "arguments": {"name": "Ann"}},
-        {"id": "b", "tool": "log_call", "arguments": {"name": "{{a.result}} again"}},
-    ],
-    "output": "{{b.result}}",
-}
+_PLAN = plan_of(
+    call("a", "log_call", name="Ann"), call("b", "log_call", name="{{a.result}} again"), output="{{b.result}}"
+)
 
 
 async def test_resource_is_opened_once_and_closed_with_the_worker(

@@ -9,8 +9,9 @@ from temporalio.client import Client, WorkflowHandle
 
 from dagwright.settings import Settings
 from tests.support.foreign import with_tools
+from tests.support.goals import call
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.people import wait_for_node
+from tests.support.people import tool_node, wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
@@ -43,8 +44,8 @@ async def read_ended_nodes(shop_runs: Runs, handle: Handle) -> dict[str, Any]:
 
 
 async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs: Runs) -> None:
-    reserve_node = {"id": "reserve", "tool": "reserve", "arguments": {"item": "lamp"}}
-    ship_node = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
+    reserve_node = call("reserve", "reserve", item="lamp")
+    ship_node = call("ship", "ship", item="{{reserve.result.reserved}}")
     handle = await shop_runs.start({"nodes": [reserve_node, ship_node]})
     assert await read_ended_nodes(shop_runs, handle) == {
         "reserve": completed_node({"reserved": "lamp"}),
@@ -53,7 +54,7 @@ async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs:
 
 
 async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> None:
-    node = {"id": "ship", "tool": "ship", "for_each": ["lamp", "desk"], "arguments": {"item": "{{item}}"}}
+    node = tool_node("ship", "ship", for_each=["lamp", "desk"], arguments={"item": "{{item}}"})
     handle = await shop_runs.start({"nodes": [node]})
     result = (await read_ended_nodes(shop_runs, handle))["ship"]["result"]
     assert [item["shipped"] for item in result] == ["lamp", "desk"]
@@ -114,7 +115,7 @@ async def test_map_of_workflows_continues_as_new_and_completes(
 ) -> None:
     # Each workflow adds at least four events. The number of workflow tasks between these events depends on the load.
     items = [f"lamp {number}" for number in range(100)]
-    node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
+    node = tool_node("ship", "ship", for_each=items, arguments={"item": "{{item}}"})
     async with (
         serving_runs(short_history_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served_runs,
         shop_worker(short_history_client) as tools,
