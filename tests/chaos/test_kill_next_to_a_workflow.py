@@ -2,11 +2,11 @@
 
 import pytest
 
-from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from tests.support.chaos import WorkerProcess, result_within, start_run
-from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.order_shop import ShipmentWorkflow
+from tests.support.people import wait_for_view
 from tests.support.runs import bare_document, check_history, completed_node
 from tests.support.server import LiveServer
 from tests.support.shop_worker import shop_worker
@@ -22,11 +22,10 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
     async with shop_worker(client) as tools:
         handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign_tools=tools)
 
-        async def is_running() -> bool:
-            node_documents = (await RunReader(client, "order").read()).document()["nodes"]
-            return bool(node_documents.get("ship", {}).get("status") == "running")
+        def is_running(view: RunView) -> bool:
+            return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")
 
-        await eventually(is_running)
+        await wait_for_view(client, "order", is_running)
         await worker.kill()
         await client.get_workflow_handle("order/ship").signal(ShipmentWorkflow.ship)
         await client.get_workflow_handle("order/ship").result()

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan, RetryRule
-from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
@@ -33,7 +33,7 @@ from tests.support.chaos import (
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL_ONBOARDING_ROWS, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
-from tests.support.people import answer, wait_for_requests
+from tests.support.people import answer, wait_for_requests, wait_for_view
 from tests.support.runs import Handle, check_history, document_of
 from tests.support.server import LiveServer
 
@@ -168,14 +168,11 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
         )
         await eventually(lambda: rows_since(entities.overview_before, entities.database) == sorted(remaining_rows))
         points.release("@result_7-before")
-        undo_ids: list[str] = []
 
-        async def is_compensating() -> bool:
-            nodes = (await RunReader(client, handle.id).read()).document()["nodes"]
-            undo_ids[:] = [node for node in nodes if node in rows_by_undo_id]
-            return bool(undo_ids)
+        def undo_ids_of(view: RunView) -> list[str]:
+            return [node for node in view.document()["nodes"] if node in rows_by_undo_id]
 
-        await eventually(is_compensating)
+        undo_ids = undo_ids_of(await wait_for_view(client, handle.id, lambda view: bool(undo_ids_of(view))))
         assert sorted(undo_ids) == sorted(rows_by_undo_id)
         # The loop follows the order of compensation, which is the reverse order of the calls.
         for number, node in enumerate(undo_ids, start=1):

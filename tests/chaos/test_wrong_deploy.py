@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from tests.support.chaos import RETRY, WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of
-from tests.support.eventually import eventually
-from tests.support.people import tool_node
+from tests.support.people import tool_node, wait_for_view
 from tests.support.runs import assert_replays
 from tests.support.server import LiveServer
 
@@ -42,15 +40,8 @@ def _plan(run_id: str) -> dict[str, Any]:
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NODE_IDS}}
 
 
-async def _wait_for_failure_note(client: Client, run_id: str) -> RunView:
-    views: list[RunView] = []
-
-    async def is_failing() -> bool:
-        views.append(await RunReader(client, run_id).read())
-        return any(note["code"] == "workflow_task_failing" for note in views[-1].notes)
-
-    await eventually(is_failing)
-    return views[-1]
+def _is_failing(view: RunView) -> bool:
+    return any(note["code"] == "workflow_task_failing" for note in view.notes)
 
 
 async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
@@ -68,7 +59,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
     async with worker_process(private_server.address, folder, program=WRONG_WORKER):
         for run_id in _RUN_IDS:
             points.release(f"{run_id}-usual")
-        views = [await _wait_for_failure_note(client, run_id) for run_id in _RUN_IDS]
+        views = [await wait_for_view(client, run_id, _is_failing) for run_id in _RUN_IDS]
 
     for view in views:
         (note,) = view.document()["notes"]

@@ -1,6 +1,7 @@
 """Feedback for tests: plans with requests, and answers by update and by signal."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,22 +44,44 @@ async def view_of(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 
 
+async def wait_for_view(client: Client, run_id: str, condition: Callable[[RunView], bool]) -> RunView:
+    """Wait until the view of a run satisfies a condition, and return this view. No worker is needed."""
+    views: list[RunView] = []
+
+    async def is_satisfied() -> bool:
+        views.append(await RunReader(client, run_id).read())
+        return condition(views[-1])
+
+    await eventually(is_satisfied)
+    return views[-1]
+
+
+async def wait_for_status(client: Client, run_id: str, status: str) -> RunView:
+    """Wait until a run has a status, and return its view."""
+    return await wait_for_view(client, run_id, lambda view: view.status == status)
+
+
 async def wait_for_node(runs: Runs, handle: Handle, node_id: str, status: str) -> None:
-    async def has_status() -> bool:
-        nodes = (await view_of(runs, handle)).document()["nodes"]
+    def has_status(view: RunView) -> bool:
+        nodes = view.document()["nodes"]
         return node_id in nodes and bool(nodes[node_id]["status"] == status)
 
-    await eventually(has_status)
+    await wait_for_view(runs.client, handle.id, has_status)
+
+
+def open_requests_of(view: RunView) -> dict[str, Any]:
+    """Return the open requests by their IDs, in order."""
+    return {request["request_id"]: request for request in view.document()["waiting_for"]}
 
 
 async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None:
     """Wait until exactly these requests of a run are open, in this order. No worker is needed."""
+    await wait_for_view(client, run_id, lambda view: [*open_requests_of(view)] == [*requests])
 
-    async def has_requests() -> bool:
-        open_requests = (await RunReader(client, run_id).read()).document()["waiting_for"]
-        return [request["request_id"] for request in open_requests] == list(requests)
 
-    await eventually(has_requests)
+async def wait_for_request_set(client: Client, run_id: str, *requests: str) -> dict[str, Any]:
+    """Wait until exactly these requests of a run are open, in any order, and return request ID -> request."""
+    return open_requests_of(await wait_for_view(client, run_id, lambda view: {*open_requests_of(view)} == {*requests}))
 
 
 async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: str) -> None:
@@ -71,8 +94,8 @@ async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: s
     await eventually(has_requests)
 
 
-async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
-    return len((await view_of(runs, handle)).notes) == count
+async def wait_for_notes(runs: Runs, handle: Handle, count: int) -> None:
+    await wait_for_view(runs.client, handle.id, lambda view: len(view.notes) == count)
 
 
 async def answer(handle: Handle, request: str, content: Any, **fields: Any) -> Any:

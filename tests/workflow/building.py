@@ -75,6 +75,17 @@ def value_of(number: int) -> int:
     return number.bit_length() + 2
 
 
+async def wait_for_continue_as_new(runs: Runs, handle: Handle) -> Handle:
+    """Wait until a run has continued as new, and return a handle of its newest execution."""
+    newest_execution = runs.client.get_workflow_handle(handle.id)
+
+    async def has_continued() -> bool:
+        return bool((await newest_execution.describe()).run_id != handle.first_execution_run_id)
+
+    await eventually(has_continued)
+    return newest_execution
+
+
 async def end_of_run(handle: Handle) -> str:
     """Return the final status of a run, or the type of its error if the run has no document."""
     try:

@@ -13,12 +13,13 @@ from tests.support.goals import call
 from tests.support.people import (
     answer,
     echo_node,
-    has_notes,
     human_node,
     rejection_of,
     signal_answer,
     tool_node,
     view_of,
+    wait_for_notes,
+    wait_for_request_set,
     wait_for_requests,
     wait_for_requests_of_children,
 )
@@ -36,7 +37,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document
+from tests.workflow.building import ended_document, wait_for_continue_as_new
 
 pytestmark = pytest.mark.server
 
@@ -165,8 +166,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
     failing_fields = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
     nodes = [{"id": name, **failing_fields} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, tool_node("dependent", "echo", "skip")]})
-    await eventually(lambda: _has_requests_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
-    requests = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
+    requests = await wait_for_request_set(runs.client, handle.id, "value", "skip", "stop", "retry")
     assert requests["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
@@ -216,11 +216,6 @@ async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, benc
         ("o", "answered", "ann", "update"),
         ("o#2", "answered", "bob", "signal"),
     ]
-
-
-async def _has_requests_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
-    open_requests = (await view_of(runs, handle)).document()["waiting_for"]
-    return sorted(request["request_id"] for request in open_requests) == sorted(requests)
 
 
 async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
@@ -288,13 +283,8 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
     with patch.object(limits, "DRAIN_AT_EVENTS", 30):
         for number in range(8):
             await signal_answer(handle, "unknown", {"text": "?"})
-            await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
-        newest_execution = runs.client.get_workflow_handle(handle.id)
-
-        async def has_continued() -> bool:
-            return (await newest_execution.describe()).run_id != handle.first_execution_run_id
-
-        await eventually(has_continued)
+            await wait_for_notes(runs, handle, number + 1)
+        newest_execution = await wait_for_continue_as_new(runs, handle)
         await wait_for_requests(runs.client, handle.id, "each[a]")
         assert "answered by ann" in await rejection_of(
             newest_execution, {"request_id": "each[b]", "answer": {"text": "C"}}

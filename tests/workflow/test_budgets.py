@@ -6,14 +6,12 @@ import pytest
 
 from dagwright.core.boundary import limits
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
-from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, nodes_and_purposes, plan_text
-from tests.support.people import view_of
+from tests.support.people import view_of, wait_for_node, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import ServeScript
 
@@ -40,16 +38,12 @@ def plan_with_agents(*names: str) -> CompiledPlan:
 
 async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
     """Wait until a run requests more budget, and return its view."""
-    views: list[RunView] = []
 
-    async def has_request() -> bool:
-        view = await view_of(runs, handle)
+    def has_request(view: RunView) -> bool:
         requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
-        views.append(view)
         return any(request.purpose == "budget" for request in requests.values())
 
-    await eventually(has_request)
-    return views[-1]
+    return await wait_for_view(runs.client, handle.id, has_request)
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
@@ -90,12 +84,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         handle = await runs.start_compiled_plan(plan, budget={"calls": 1})
         await wait_for_request(runs, handle)
 
-        async def steps_are_done() -> bool:
-            view = await view_of(runs, handle)
-            last_record = view.scheduler.record_of("s39") if view.scheduler is not None else None
-            return last_record is not None and last_record.status is NodeStatus.COMPLETED
-
-        await eventually(steps_are_done)
+        await wait_for_node(runs, handle, "s39", "completed")
         view = await view_of(runs, handle)
         assert view.run_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
@@ -141,11 +130,7 @@ async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
         child = runs.client.get_workflow_handle(limits.child_workflow_id(handle.id, waiting_node))
         runs.exclude_from_checks(handle)
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
-
-        async def has_ended() -> bool:
-            return (await view_of(runs, child)).is_closed
-
-        await eventually(has_ended)
+        await wait_for_view(runs.client, child.id, lambda view: view.is_closed)
         document = await document_of(child)
         fields = replace(await view_of(runs, child), closing_document=None, error=None).document()
         reason = fields["nodes"]["turn1"]["reason"]

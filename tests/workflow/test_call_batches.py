@@ -13,7 +13,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node, view_of, wait_for_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     SKIPPED,
@@ -169,12 +169,7 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
     await eventually(have_left_the_batch)
     result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
     assert result["ok"]
-
-    async def is_blocked() -> bool:
-        node = await handle.query(wire.QUERY_NODE, "n")
-        return bool(node["status"] == "blocked")
-
-    await eventually(is_blocked)
+    await wait_for_node(runs, handle, "n", "blocked")
     assert bench.clean_ups.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare_document(await document_of(handle))

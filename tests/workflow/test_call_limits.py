@@ -18,6 +18,7 @@ from dagwright.activities import limiter
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
+from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
 from dagwright.server import call_limits as server_limits
@@ -34,7 +35,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node, wait_for_view
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, check_history, document_of, events_of, serving_runs
 
@@ -92,12 +93,11 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
     await _set_limit(served_runs, service, "10/s")
     handle = await served_runs.start(service.plan(40))
 
-    async def is_limited() -> bool:
-        nodes = (await view_of(served_runs, handle)).document()["nodes"]
-        reasons = [node["reason"] for node in nodes.values() if node["reason"]]
+    def is_limited(view: RunView) -> bool:
+        reasons = [node["reason"] or "" for node in view.document()["nodes"].values()]
         return any(f"rate limit 10/s on {service.name}, " in reason and "calls ahead" in reason for reason in reasons)
 
-    await eventually(is_limited)
+    await wait_for_view(served_runs.client, handle.id, is_limited)
     document = await document_of(handle)
     assert document["status"] == "completed"
     assert (len(service.starts), set(service.attempts)) == (40, {1})

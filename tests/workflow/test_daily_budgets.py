@@ -9,13 +9,13 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
-from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.server.call_limits import list_limits, read_use, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
-from tests.support.people import tool_node
+from tests.support.people import tool_node, wait_for_view
 from tests.support.python_runs import services_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 
@@ -55,13 +55,11 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             assert await client_runs.used_up_budget_text("bob") is None
             second_handle = await _start(runs, owner)
 
-            async def is_waiting() -> bool:
-                nodes = (await RunReader(client, second_handle.id).read()).document()["nodes"]
-                return any(
-                    "daily budget (calls: 1 of 1 used, until " in (node["reason"] or "") for node in nodes.values()
-                )
+            def is_waiting(view: RunView) -> bool:
+                reasons = [node["reason"] or "" for node in view.document()["nodes"].values()]
+                return "daily budget (calls: 1 of 1 used, until " in " ".join(reasons)
 
-            await eventually(is_waiting)
+            await wait_for_view(client, second_handle.id, is_waiting)
             assert (await document_of(await _start(runs, "bob")))["status"] == "completed"
             await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
             document = await document_of(second_handle)

@@ -5,18 +5,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
-from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import (
     answer,
     echo_node,
-    has_notes,
     human_node,
     signal_answer,
     tool_node,
     view_of,
+    wait_for_notes,
     wait_for_requests,
     wait_for_requests_of_children,
+    wait_for_view,
 )
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
@@ -62,7 +62,7 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
     await signal_answer(handle, "pick", {"selected": ["z"]})
     await handle.signal(wire.SIGNAL_FEEDBACK, raw_value(b"no json"))
     await handle.signal(wire.SIGNAL_FEEDBACK, args=[])
-    await eventually(lambda: has_notes(runs, handle, 3))
+    await wait_for_notes(runs, handle, 3)
     notes = (await view_of(runs, handle)).document()["notes"]
     await signal_answer(handle, "pick", {"selected": ["y"]})
     document = await document_of(handle)
@@ -126,12 +126,10 @@ async def test_invalid_answer_forwarded_to_a_child_run_is_noted_in_the_child_run
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human_node("check")]}}]})
     await wait_for_requests_of_children(runs, handle, "sub/check")
     await signal_answer(handle, "sub/check", {"selected": []})
-    child = runs.client.get_workflow_handle(f"{handle.id}/sub")
-
-    async def is_noted() -> bool:
-        return [note["code"] for note in (await view_of(runs, child)).notes] == ["message_rejected"]
-
-    await eventually(is_noted)
+    child_id = f"{handle.id}/sub"
+    await wait_for_view(
+        runs.client, child_id, lambda view: [note["code"] for note in view.notes] == ["message_rejected"]
+    )
     await signal_answer(handle, "sub/check", {"approved": True})
     assert bare_document(await document_of(handle))["nodes"] == {"sub": completed_node({"check": _APPROVED})}
 

@@ -20,10 +20,11 @@ from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
+from tests.support.people import wait_for_view
 from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw_value, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, end_of_run
@@ -223,14 +224,12 @@ async def test_unlimited_foreign_retry_delay_is_reported_and_can_be_cancelled(fo
     """Guard F8: the retry delay of an activity of another program cannot be limited."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
-    reader = RunReader(foreign_runs.client, handle.id)
 
-    async def is_backing_off() -> bool:
-        pending = (await reader.read()).pending_calls
-        return "later" in pending and pending["later"].state == "backing_off"
+    def is_backing_off(view: RunView) -> bool:
+        return "later" in view.pending_calls and view.pending_calls["later"].state == "backing_off"
 
-    await eventually(is_backing_off)
-    assert (await reader.read()).pending_calls["later"].last_failure == "not today"
+    view = await wait_for_view(foreign_runs.client, handle.id, is_backing_off)
+    assert view.pending_calls["later"].last_failure == "not today"
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 

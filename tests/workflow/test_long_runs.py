@@ -32,6 +32,7 @@ from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node, view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -46,7 +47,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import Gate, ended_document
+from tests.workflow.building import Gate, ended_document, wait_for_continue_as_new
 from tests.workflow.test_store_outages import outage
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
@@ -282,70 +283,51 @@ def _held_sub_plan_node(gate_name: str) -> dict[str, Any]:
     return {"id": "sub", "plan": {"nodes": [hold_node("hold", gate_name, heartbeat="1s")], "output": "{{hold.result}}"}}
 
 
-async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
-    description = await runs.client.get_workflow_handle(handle.id).describe()
-    return bool(description.run_id != handle.first_execution_run_id)
-
-
-async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique_name: str) -> Handle:
-    """Start a run with a held sub-plan, and wait until the run has continued as new."""
+async def _start_with_held_sub_plan(runs: Runs, gate: Gate) -> tuple[Handle, Handle]:
+    """Start a run with a held sub-plan, and wait until it has continued as new; return its first and newest handle."""
     dependent_node = call("after", "echo", output="{{sub.result}}")
-    handle = await runs.start(
-        {"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
-    )
-    await eventually(lambda: unique_name in bench.entered)
-    await eventually(lambda: _has_continued_as_new(runs, handle))
-    return handle
+    plan = plan_of(_held_sub_plan_node(gate.name), *_chains(60, "n"), dependent_node, output="{{after.result}}")
+    handle = await gate.start_run(runs, plan)
+    return handle, await wait_for_continue_as_new(runs, handle)
 
 
-async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest_execution(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
+async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest_execution(runs: Runs, gate: Gate) -> None:
+    handle, newest_execution = await _start_with_held_sub_plan(runs, gate)
     forged_report = {"task": "n59", "status": "completed", "output": "forged"}
-    await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged_report)
-    bench.open(unique_name)
+    await newest_execution.signal(wire.SIGNAL_SUB_PLAN_ENDED, forged_report)
+    gate.open()
     document = bare_document(await document_of(handle))
-    assert (document["status"], document["output"]) == ("completed", {"output": unique_name})
+    assert (document["status"], document["output"]) == ("completed", {"output": gate.name})
     assert document["nodes"]["n59"] == completed_node(60.0)
-    note = {
-        "code": "message_rejected",
-        "node_id": None,
-        "message": "sub_plan_ended: 'n59' is not a sub-plan of this run",
-    }
-    assert document["notes"] == [note]
+    message = "sub_plan_ended: 'n59' is not a sub-plan of this run"
+    assert document["notes"] == [{"code": "message_rejected", "node_id": None, "message": message}]
 
 
 @without_cache
-async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
-    newest_execution = runs.client.get_workflow_handle(handle.id)
+async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, gate: Gate) -> None:
+    handle, newest_execution = await _start_with_held_sub_plan(runs, gate)
     for output in ("first", "second"):
         report = {"task": "sub", "status": "completed", "output": output}
         await newest_execution.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
-    bench.open(unique_name)
+    gate.open()
     document = bare_document(await document_of(handle))
     assert document["output"] == {"output": "first"}
     assert "notes" not in document
 
 
-async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
-    await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
+async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(runs: Runs, gate: Gate) -> None:
+    handle, newest_execution = await _start_with_held_sub_plan(runs, gate)
+    await newest_execution.signal("cancel", {"reason": "enough"})
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
-    assert bench.clean_ups.count(unique_name) == 1
+    assert gate.clean_up_count == 1
 
 
-async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
+async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(runs: Runs, gate: Gate) -> None:
+    handle, _ = await _start_with_held_sub_plan(runs, gate)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("terminated manually")
-    bench.open(unique_name)
+    gate.open()
     document = bare_document(await document_of(handle))
     failure = "sub_plan_failed: the sub-plan failed: the sub-plan was terminated"
     assert document["nodes"]["sub"] == {"status": "failed", "error": failure}
@@ -366,7 +348,7 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, gate: Gat
         return len(events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)) == 1 and len(history.events) > 480
 
     await eventually(has_reached_hard_limit)
-    assert not await _has_continued_as_new(runs, handle)
+    assert (await newest_execution.describe()).run_id == handle.first_execution_run_id
     gate.open()
     document = bare_document(await document_of(handle))
     assert document["output"] == {"hold": gate.name, "n119": 120.0}
@@ -380,9 +362,8 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     start_time = chain[0].events[0].event_time.ToDatetime()
-    assert [round((_end_of_first_timer(history) - start_time).total_seconds(), 1) for history in chain] == [6.0] * len(
-        chain
-    )
+    timer_ends_s = [round((_end_of_first_timer(history) - start_time).total_seconds(), 1) for history in chain]
+    assert timer_ends_s == [6.0] * len(chain)
 
 
 async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, gate: Gate) -> None:
@@ -437,8 +418,7 @@ async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs
     handles = [await cached_runs.start({"nodes": [*_chains(100, "n", width=4), held_node]}) for _ in range(4)]
 
     async def cancel_and_get_status(number: int, handle: Handle) -> str:
-        await eventually(partial(_has_continued_as_new, cached_runs, handle))
-        newest_execution = cached_runs.client.get_workflow_handle(handle.id)
+        newest_execution = await wait_for_continue_as_new(cached_runs, handle)
         await (newest_execution.signal("cancel") if number % 2 else newest_execution.cancel())
         return str((await document_of(handle))["status"])
 
@@ -453,7 +433,7 @@ async def test_run_with_many_signals_continues_as_new(runs: Runs, gate: Gate) ->
         newest_execution = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):
             await newest_execution.signal("unknown_signal")
-        await eventually(lambda: _has_continued_as_new(runs, handle))
+        await wait_for_continue_as_new(runs, handle)
         gate.open()
         document = await document_of(handle)
         assert len(document["notes"]) == 25

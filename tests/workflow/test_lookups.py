@@ -13,9 +13,8 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
-from tests.support.eventually import eventually
-from tests.support.people import answer, view_of, wait_for_requests
-from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
+from tests.support.people import answer, view_of, wait_for_request_set, wait_for_requests
+from tests.support.runs import Document, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork
 
@@ -64,20 +63,6 @@ def party_ids(database: EntityDatabase, name: str) -> list[str]:
     return [party.id for party in parties]
 
 
-async def wait_for_request_set(runs: Runs, handle: Handle, *request_ids: str) -> dict[str, Any]:
-    """Wait until these are the open requests of a run, in any order, and return request ID -> request."""
-    open_requests: dict[str, Any] = {}
-
-    async def has_requests() -> bool:
-        listed_requests = (await view_of(runs, handle)).document()["waiting_for"]
-        open_requests.clear()
-        open_requests.update({request["request_id"]: request for request in listed_requests})
-        return open_requests.keys() == {*request_ids}
-
-    await eventually(has_requests)
-    return open_requests
-
-
 def results(document: Document) -> list[Any]:
     return [node["result"] for node in document["nodes"].values()]
 
@@ -93,21 +78,13 @@ async def test_unambiguous_lookup_is_resolved_without_a_request(runs: Runs, data
     assert [node["lineage"]["inputs"] for node in document["nodes"].values()] == [[], []]
     [sarah], [apex] = party_ids(database, "Sarah Chen"), party_ids(database, "Apex Fund")
     assert (document["status"], results(document)) == ("completed", [{"who": sarah}, {"who": sarah, "fund": apex}])
+    entities = [
+        {"id": sarah, "name": "Sarah Chen", "kind": "person", "jurisdiction": "HK"},
+        {"id": apex, "name": "Apex Fund", "kind": "fund", "jurisdiction": "KY"},
+    ]
     assert document["lookups"] == [
-        {
-            "search_text": "Sarah Chen",
-            "entity_type": "person",
-            "entity": {"id": sarah, "name": "Sarah Chen", "kind": "person", "jurisdiction": "HK"},
-            "reason": "exact name",
-            "created": False,
-        },
-        {
-            "search_text": "Apex Fund",
-            "entity_type": "cbu",
-            "entity": {"id": apex, "name": "Apex Fund", "kind": "fund", "jurisdiction": "KY"},
-            "reason": "exact name",
-            "created": False,
-        },
+        {**lookup(entity["name"], kind), "entity": entity, "reason": "exact name", "created": False}
+        for kind, entity in zip(("person", "cbu"), entities, strict=True)
     ]
 
 
@@ -125,21 +102,14 @@ async def test_requests_about_ambiguous_lookups_open_before_any_node_runs(
         ]
     }
     handle = await runs.start(plan)
-    requests = await wait_for_request_set(runs, handle, MARIA_REQUEST_ID, POLARIS_REQUEST_ID)
-    waiting_document = (await view_of(runs, handle)).document()
-    assert (waiting_document["status"], {node["status"] for node in waiting_document["nodes"].values()}) == (
-        "waiting",
-        {"pending"},
-    )
+    requests = await wait_for_request_set(runs.client, handle.id, MARIA_REQUEST_ID, POLARIS_REQUEST_ID)
+    document = (await view_of(runs, handle)).document()
+    assert (document["status"], {node["status"] for node in document["nodes"].values()}) == ("waiting", {"pending"})
     spanish_id, luxembourgish_id = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
     selection, clarification = requests[MARIA_REQUEST_ID], requests[POLARIS_REQUEST_ID]
     assert (selection["type"], selection["allow_text"]) == ("SELECTION", True)
-    assert [option["id"] for option in selection["options"]] == [
-        spanish_id,
-        luxembourgish_id,
-        "none of these",
-        "create new",
-    ]
+    expected_options = [spanish_id, luxembourgish_id, "none of these", "create new"]
+    assert [option["id"] for option in selection["options"]] == expected_options
     assert selection["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
     assert (clarification["type"], clarification["options"]) == ("CLARIFICATION", None)
     assert clarification["prompt"].startswith("No party found for company 'Polaris Partners'")
@@ -160,7 +130,7 @@ async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDa
     name = f"Ada {unique_name}"
     handle = await runs.start({"intents": [intent(who=lookup(name), maria=lookup("Maria Garcia"))]})
     request_id = f"lookup:person:{name}"
-    await wait_for_request_set(runs, handle, request_id, MARIA_REQUEST_ID)
+    await wait_for_request_set(runs.client, handle.id, request_id, MARIA_REQUEST_ID)
     await answer(handle, request_id, {"text": "Create new"})
     await wait_for_requests(runs.client, handle.id, MARIA_REQUEST_ID)
     assert party_ids(database, name) == []

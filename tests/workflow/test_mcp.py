@@ -13,12 +13,13 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.mcp_client import LoadedServers
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
+from tests.support.people import wait_for_view
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Runs,
@@ -116,15 +117,11 @@ async def test_call_waits_if_no_server_has_its_tool(client: Client, tmp_path: Pa
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
         handle = await runs.start(plan_of(node))
 
-        async def read_missing_tool_notes() -> list[str]:
-            notes = (await RunReader(client, handle.id).read()).notes
-            return [note["message"] for note in notes if note["code"] == "tool_missing"]
+        def missing_tool_notes(view: RunView) -> list[str]:
+            return [note["message"] for note in view.notes if note["code"] == "tool_missing"]
 
-        async def has_note() -> bool:
-            return bool(await read_missing_tool_notes())
-
-        await eventually(has_note)
-        assert "has no tool 'srv.gone'; its call waits" in (await read_missing_tool_notes())[0]
+        view = await wait_for_view(client, handle.id, lambda view: bool(missing_tool_notes(view)))
+        assert "has no tool 'srv.gone'; its call waits" in missing_tool_notes(view)[0]
         await handle.signal("cancel")
         assert (await document_of(handle))["status"] == "cancelled"
         await runs.check_runs()

@@ -14,15 +14,16 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import limits, wire
+from dagwright.history.run_view import RunView
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import answer, human_node, view_of
+from tests.support.people import answer, human_node, wait_for_view
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document
+from tests.workflow.building import ended_document, wait_for_continue_as_new
 
 pytestmark = pytest.mark.server
 
@@ -55,10 +56,8 @@ async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
     await eventually(lambda: sorted(receiver.accepted_names) == sorted(names))
 
 
-async def _read_webhook_notes(handle: Handle, runs: Runs) -> list[str]:
-    """Return the notes about the webhook in the document of a run."""
-    notes = (await view_of(runs, handle)).document()["notes"]
-    return [note["message"] for note in notes if note["code"] == "notify"]
+def _webhook_notes_of(view: RunView) -> list[str]:
+    return [note["message"] for note in view.document()["notes"] if note["code"] == "notify"]
 
 
 async def test_webhook_receives_signed_notifications_of_requests_and_answers(
@@ -164,11 +163,7 @@ async def test_webhook_that_responds_with_status_410_adds_a_note_to_the_run(
     receiver.status_of = lambda name: 410
     handle = await notifying_runs.start({"nodes": [human_node("check"), human_node("second")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
-
-    async def has_note() -> bool:
-        return await _read_webhook_notes(handle, notifying_runs) == [message]
-
-    await eventually(has_note)
+    await wait_for_view(notifying_runs.client, handle.id, lambda view: _webhook_notes_of(view) == [message])
     receiver.status_of = lambda name: 204
     await _approve(handle, "check")
     await _approve(handle, "second")
@@ -182,11 +177,9 @@ async def test_webhook_that_responds_with_status_410_adds_a_note_to_the_run(
 @pytest.mark.usefixtures("single_attempt")
 async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human_node("check")]}, notifies=True)
-
-    async def has_note() -> bool:
-        return [note for note in await _read_webhook_notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
-
-    await eventually(has_note)
+    await wait_for_view(
+        runs.client, handle.id, lambda view: "set DAGWRIGHT_NOTIFY_URL" in " ".join(_webhook_notes_of(view))
+    )
     await _approve(handle, "check")
     assert bare_document(await document_of(handle))["nodes"] == {
         "check": completed_node({"approved": True, "reason": None})
@@ -227,12 +220,7 @@ async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "unknown", "answer": {}})
-        newest_execution = notifying_runs.client.get_workflow_handle(handle.id)
-
-        async def has_continued_as_new() -> bool:
-            return (await newest_execution.describe()).run_id != handle.first_execution_run_id
-
-        await eventually(has_continued_as_new)
+        newest_execution = await wait_for_continue_as_new(notifying_runs, handle)
         receiver.status_of = lambda name: 204
         await _wait_for_notifications(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1

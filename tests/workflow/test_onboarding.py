@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from dagwright.history.run_view import RunView
 from dagwright_onboarding.database import EntityDatabase
 from tests.support.eventually import eventually
 from tests.support.onboarding import (
@@ -22,7 +23,7 @@ from tests.support.onboarding import (
     onboarding,
     seed,
 )
-from tests.support.people import view_of
+from tests.support.people import wait_for_view
 from tests.support.runs import bare_document, document_of
 
 pytestmark = pytest.mark.server
@@ -100,11 +101,10 @@ async def test_intent_waits_only_for_its_dependencies(onboarding_runs: Onboardin
     gates.hold("@result_3")
     handle = await onboarding_runs.runs.start(seed("onboarding"))
 
-    async def are_other_intents_done() -> bool:
-        nodes = (await view_of(onboarding_runs.runs, handle)).document()["nodes"]
-        return [node["status"] for node in nodes.values()].count("completed") == 5
+    def are_other_intents_done(view: RunView) -> bool:
+        return [node["status"] for node in view.document()["nodes"].values()].count("completed") == 5
 
-    await eventually(are_other_intents_done)
+    await wait_for_view(onboarding_runs.runs.client, handle.id, are_other_intents_done)
     assert gates.reached_nodes == ["@result_3"]
     gates.release("@result_3")
     assert bare_document(await document_of(handle))["status"] == "completed"

@@ -16,7 +16,7 @@ from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node
+from tests.support.people import hold_node, tool_node, wait_for_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
@@ -54,12 +54,7 @@ async def _read_details(handle: Handle) -> str:
 @without_cache
 async def test_queries_report_the_progress_of_a_run(runs: Runs, gate: Gate) -> None:
     handle = await gate.start_run(runs, _plan(gate.name))
-
-    async def is_map_completed() -> bool:
-        node = await handle.query(wire.QUERY_NODE, "each")
-        return bool(node["status"] == "completed")
-
-    await eventually(is_map_completed)
+    await wait_for_node(runs, handle, "each", "completed")
     assert bare_document(await handle.query(wire.QUERY_STATUS)) == {
         "status": "running",
         "output": None,

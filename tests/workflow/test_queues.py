@@ -14,25 +14,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.history.queues import OpenCall, calls_without_worker
 from dagwright.history.run_reader import RunReader
-from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
 from tests.support.goals import call
-from tests.support.people import tool_node
+from tests.support.people import tool_node, wait_for_status
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = pytest.mark.server
-
-
-async def _read_view_when_waiting(client: Client, handle: Handle) -> RunView:
-    views: list[RunView] = []
-
-    async def is_waiting() -> bool:
-        views.append(await RunReader(client, handle.id).read())
-        return views[-1].status == "waiting"
-
-    await eventually(is_waiting)
-    return views[-1]
 
 
 def _sum_node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
@@ -55,7 +43,7 @@ async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cache
     unserved_runs = Runs(client, task_queue=f"unserved-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
     handle = await unserved_runs.start({"nodes": [_sum_node("a")]})
     try:
-        view = await _read_view_when_waiting(client, handle)
+        view = await wait_for_status(client, handle.id, "waiting")
     finally:
         await handle.terminate()
     assert [note["message"] for note in view.document()["notes"]] == [
@@ -75,8 +63,7 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
         _sum_node("b", "a"),
     ]
     handle = await runs.start({"nodes": nodes})
-    view = await _read_view_when_waiting(client, handle)
-    document = view.document()
+    document = (await wait_for_status(client, handle.id, "waiting")).document()
     await handle.signal("cancel")
     await document_of(handle)
     ended_document = (await RunReader(client, handle.id).read()).document()
@@ -103,8 +90,7 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
     )
-    view = await _read_view_when_waiting(client, handle)
-    document = view.document()
+    document = (await wait_for_status(client, handle.id, "waiting")).document()
     await handle.signal("cancel")
     await document_of(handle)
 
@@ -128,11 +114,11 @@ async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Clie
     remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
     runs = with_tools(cached_runs, {"remote": remote_tool})
     parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("x", "remote")]}}]})
-    await _read_view_when_waiting(client, parent_handle)
+    await wait_for_status(client, parent_handle.id, "waiting")
     await parent_handle.terminate()
     await _delete_run(client, parent_handle.id)
     child_handle: Handle = client.get_workflow_handle(f"{parent_handle.id}/sub")
-    document = (await _read_view_when_waiting(client, child_handle)).document()
+    document = (await wait_for_status(client, child_handle.id, "waiting")).document()
     await child_handle.signal("cancel")
     await document_of(child_handle)
     # While a sub-plan of a deleted run is listed, no payload of the namespace can be removed.
@@ -187,8 +173,7 @@ async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Cl
     runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure_tools, store=cached_runs.store)
     nodes = [call("one", "left"), call("two", "right"), tool_node("both", "left", "one", "two")]
     handle = await runs.start({"nodes": nodes})
-    view = await _read_view_when_waiting(client, handle)
-    document = view.document()
+    document = (await wait_for_status(client, handle.id, "waiting")).document()
     await handle.signal("cancel")
     await document_of(handle)
 

@@ -15,9 +15,8 @@ from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
-from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node, view_of, wait_for_view
 from tests.support.runs import (
     Handle,
     Runs,
@@ -165,16 +164,11 @@ async def test_last_failure_of_a_retried_call_is_not_shortened(client: Client, t
     retry = {"max_attempts": 2, "first_delay": "1h"}
     async with serving_runs(client, ToolRegistry.of(deep), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [tool_node("a", "deep", arguments={"depth": 200}, retry=retry)]})
-        views: list[RunView] = []
 
-        async def has_failed() -> bool:
-            views.append(await view_of(runs, handle))
-            return "a" in views[-1].pending_calls and views[-1].pending_calls["a"].last_failure is not None
+        def has_failed(view: RunView) -> bool:
+            return "a" in view.pending_calls and view.pending_calls["a"].last_failure is not None
 
-        await eventually(has_failed)
+        call = (await wait_for_view(client, handle.id, has_failed)).pending_calls["a"]
         await handle.signal("cancel")
         await document_of(handle)
-    assert (views[-1].pending_calls["a"].state, views[-1].pending_calls["a"].last_failure) == (
-        "backing_off",
-        f"RuntimeError: {cause}",
-    )
+    assert (call.state, call.last_failure) == ("backing_off", f"RuntimeError: {cause}")

@@ -9,10 +9,9 @@ from temporalio.api.enums.v1 import EventType
 from dagwright.core.boundary import wire
 from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, rejection_of, tool_node, view_of
+from tests.support.people import hold_node, rejection_of, tool_node, view_of, wait_for_status
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -39,18 +38,6 @@ def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
     return plan_of(hold_node("held", gate_name), tool_node("after", "echo", "held"))
 
 
-async def _wait_for_status(runs: Runs, handle: Handle, status: str) -> RunView:
-    """Wait until a run has a status, and return its view."""
-    views: list[RunView] = []
-
-    async def has_status() -> bool:
-        views.append(await view_of(runs, handle))
-        return views[-1].status == status
-
-    await eventually(has_status)
-    return views[-1]
-
-
 def _note(code: str, message: str) -> dict[str, Any]:
     return {"code": code, "node_id": None, "message": message}
 
@@ -60,7 +47,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
     handle = await gate.start_run(runs, _plan_with_held_node(gate.name))
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
     gate.open()
-    view = await _wait_for_status(runs, handle, "waiting")
+    view = await wait_for_status(runs.client, handle.id, "waiting")
     expected = {"held": "completed", "after": "ready"}
     assert {node_id: node["status"] for node_id, node in view.document()["nodes"].items()} == expected
     assert view.document()["notes"] == [
@@ -111,8 +98,8 @@ async def test_sub_plans_are_paused_with_their_run(runs: Runs, gate: Gate) -> No
     child_handle = runs.client.get_workflow_handle(f"{handle.id}/child")
     await eventually(lambda: _has_note(child_handle, "paused by ann"))
     gate.open()
-    await _wait_for_status(runs, child_handle, "waiting")
-    assert (await _wait_for_status(runs, handle, "waiting")).status == "waiting"
+    await wait_for_status(runs.client, child_handle.id, "waiting")
+    await wait_for_status(runs.client, handle.id, "waiting")
     await handle.signal(wire.RESUME)
     assert bare_document(await document_of(handle))["status"] == "completed"
 
@@ -125,7 +112,7 @@ async def _has_note(handle: Handle, message: str) -> bool:
 async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {"nodes": [call("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
-    await _wait_for_status(runs, handle, "waiting")
+    await wait_for_status(runs.client, handle.id, "waiting")
     assert bench.effects[unique_name] == []
     await handle.signal(wire.CANCEL)
     assert bare_document(await document_of(handle))["status"] == "cancelled"

@@ -15,17 +15,17 @@ from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.core.scheduler.run_state import offloaded_regions
 from dagwright.history.document_hydration import hydrated_document
+from dagwright.history.run_view import RunView
 from dagwright.protocol.outcomes import MAX_STORE_WAITS
 from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
-from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node, view_of
+from tests.support.people import hold_node, tool_node, view_of, wait_for_view
 from tests.support.runs import Document, Handle, Runs, bare_document, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
-from tests.workflow.building import value_of
+from tests.workflow.building import Gate, value_of
 from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
 from tests.workflow.test_offloaded_regions import plan as region_plan
 
@@ -67,49 +67,37 @@ def plan_with_held_region(gate_name: str) -> Document:
     return {**plan, "nodes": [hold_node("hold", gate_name), *plan["nodes"]]}
 
 
-async def read_store_notes(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
+def store_notes_of(view: RunView) -> list[tuple[str | None, str]]:
     """Return the node ID and the message of each note about the unavailable store."""
-    view = await view_of(runs, handle)
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
 @asynccontextmanager
-async def start_run_in_outage(
-    runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate_name: str
-) -> AsyncIterator[Handle]:
+async def start_run_in_outage(runs: Runs, gate: Gate, plan: Document, *, folder: Path) -> AsyncIterator[Handle]:
     """Start a run, make the store unavailable while a node waits at the gate, open the gate, and wait for a note."""
-    handle = await runs.start(plan)
-    await eventually(lambda: gate_name in bench.entered)
-
-    async def has_note() -> bool:
-        return bool(await read_store_notes(runs, handle))
-
+    handle = await gate.start_run(runs, plan)
     with outage(folder):
-        bench.open(gate_name)
-        await eventually(has_note, timeout_s=30)
+        gate.open()
+        await wait_for_view(runs.client, handle.id, lambda view: bool(store_notes_of(view)))
         yield handle
 
 
-async def test_region_continues_when_the_store_responds(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
-) -> None:
-    plan = plan_with_held_region(unique_name)
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
-        ((node_id, message),) = await read_store_notes(outage_runs, handle)
+async def test_region_continues_when_the_store_responds(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
+    plan = plan_with_held_region(gate.name)
+    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+        ((node_id, message),) = store_notes_of(await view_of(outage_runs, handle))
         assert node_id is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
         assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
-    assert await read_store_notes(outage_runs, handle) == []
+    assert store_notes_of(await view_of(outage_runs, handle)) == []
     assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
 
 
-async def test_region_that_waits_for_the_store_can_be_cancelled(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
-) -> None:
-    plan = plan_with_held_region(unique_name)
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
+async def test_region_that_waits_for_the_store_can_be_cancelled(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
+    plan = plan_with_held_region(gate.name)
+    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -118,14 +106,14 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
 
 
 async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
+    outage_runs: Runs, gate: Gate, tmp_path: Path
 ) -> None:
     parts_node = {**call("parts", "digest"), "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
     digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
-    nodes = [_TABLE_NODE, hold_node("hold", unique_name, "table"), parts_node, digest_node]
+    nodes = [_TABLE_NODE, hold_node("hold", gate.name, "table"), parts_node, digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
-        ((node_id, message),) = await read_store_notes(outage_runs, handle)
+    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+        ((node_id, message),) = store_notes_of(await view_of(outage_runs, handle))
         assert node_id == "digest"
         assert message.startswith(f"digest waits for the payload store: the payload store {tmp_path}")
         assert message.endswith("; it continues by itself when the store responds")
@@ -135,11 +123,9 @@ async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
     assert document["nodes"]["digest"]["attempts"] == 1
 
 
-async def test_call_that_waits_for_the_store_can_be_cancelled(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
-) -> None:
-    plan = {"nodes": [_TABLE_NODE, hold_node("hold", unique_name, "table"), _DIGEST_NODE]}
-    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate_name=unique_name) as handle:
+async def test_call_that_waits_for_the_store_can_be_cancelled(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
+    plan = {"nodes": [_TABLE_NODE, hold_node("hold", gate.name, "table"), _DIGEST_NODE]}
+    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["digest"]["status"]) == ("cancelled", "cancelled")
@@ -147,10 +133,9 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
 
 @pytest.mark.parametrize(("is_missing", "reason"), [(True, "is not in the store"), (False, "is damaged")])
 async def test_missing_or_damaged_region_fails_its_nodes(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, *, unique_name: str, is_missing: bool, reason: str
+    outage_runs: Runs, gate: Gate, tmp_path: Path, *, is_missing: bool, reason: str
 ) -> None:
-    handle = await outage_runs.start(plan_with_held_region(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
+    handle = await gate.start_run(outage_runs, plan_with_held_region(gate.name))
     view = await view_of(outage_runs, handle)
     assert view.scheduler is not None
     ((_, region),) = offloaded_regions(view.scheduler.plan)
@@ -160,7 +145,7 @@ async def test_missing_or_damaged_region_fails_its_nodes(
         path.unlink()
     else:
         path.write_bytes(b"damaged")
-    bench.open(unique_name)
+    gate.open()
     document = await document_of(handle)
     assert document["status"] == "failed"
     error = document["nodes"]["n5"]["error"]

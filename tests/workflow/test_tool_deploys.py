@@ -11,7 +11,6 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.settings import Settings
 from dagwright.store import open_store
@@ -22,7 +21,7 @@ from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node
+from tests.support.people import tool_node, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of, events_of
 
 pytestmark = pytest.mark.server
@@ -57,19 +56,18 @@ class Deployment:
                 self._client, task_queue=toolset.user_queues[0], tools=toolset.declarations(), store=toolset.store
             )
 
-    async def read_view(self, handle: Handle) -> RunView:
-        return await RunReader(self._client, handle.id).read()
+    async def wait_for_missing_tool(self, handle: Handle) -> RunView:
+        """Wait until a run has a note about a missing tool."""
+        return await wait_for_view(
+            self._client, handle.id, lambda view: any(note["code"] == "tool_missing" for note in view.notes)
+        )
 
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""
         async with self.serve(*parts) as runs:
             first_node = call("first", "begin", name="it")
             handle = await runs.start({"nodes": [first_node, _GATE_NODE, *nodes]})
-
-            async def is_first_node_done() -> bool:
-                return (await self.read_view(handle)).nodes_done > 0
-
-            await eventually(is_first_node_done)
+            await wait_for_view(self._client, handle.id, lambda view: view.nodes_done > 0)
         return handle
 
     async def checked_document(self, handle: Handle) -> dict[str, Any]:
@@ -103,15 +101,8 @@ async def test_new_version_with_changed_code_and_a_new_tool_serves_the_run(deplo
 
 async def test_call_of_a_removed_tool_waits_with_a_note_until_a_version_has_the_tool(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greet_node())
-    waiting_document: dict[str, Any] = {}
-
-    async def is_waiting() -> bool:
-        view = await deployment.read_view(handle)
-        waiting_document.update(view.document())
-        return any(note["code"] == "tool_missing" for note in view.notes)
-
     async with deployment.serve(_BEGIN_TOOL):
-        await eventually(is_waiting)
+        waiting_document = (await deployment.wait_for_missing_tool(handle)).document()
         assert (waiting_document["status"], waiting_document["nodes"]["second"]["status"]) == ("waiting", "waiting")
         [note] = [note for note in waiting_document["notes"] if note["code"] == "tool_missing"]
         assert (
@@ -148,12 +139,8 @@ async def test_region_waits_until_a_version_has_its_removed_tool(deployment: Dep
     pure_tool = _GREET_TOOL.replace('"write"', '"pure"')
     chain = [_greet_node(), _greet_node(id="third", depends_on=["second"])]
     handle = await deployment.start_run(*chain, parts=[_BEGIN_TOOL, pure_tool])
-
-    async def is_waiting() -> bool:
-        return any(note["code"] == "tool_missing" for note in (await deployment.read_view(handle)).notes)
-
     async with deployment.serve(_BEGIN_TOOL):
-        await eventually(is_waiting)
+        await deployment.wait_for_missing_tool(handle)
     async with deployment.serve(_BEGIN_TOOL, pure_tool):
         document = await deployment.checked_document(handle)
     assert [document["nodes"][node_id]["result"] for node_id in ("second", "third")] == ["hello ann", "hello ann"]

@@ -26,7 +26,7 @@ from dagwright.server.tool_pauses import (
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.people import view_of, wait_for_status
 from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, serving_runs
 
 pytestmark = pytest.mark.server
@@ -206,12 +206,7 @@ async def test_sub_plan_and_parent_run_wait_for_a_paused_tool(served_runs: Runs,
     message = await _read_pause_message(served_runs, service.send)
     child_plan = {"nodes": [_node("deep", service.send)]}
     handle = await served_runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
-
-    async def is_waiting() -> bool:
-        return (await view_of(served_runs, handle)).status == "waiting"
-
-    await eventually(is_waiting)
-    document = (await view_of(served_runs, handle)).document()
+    document = (await wait_for_status(served_runs.client, handle.id, "waiting")).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", message)
     assert [(note["code"], note["node_id"]) for note in document["notes"]] == [("tool_paused", "sub")]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)

@@ -7,8 +7,7 @@ from temporalio.client import Client
 
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
-from tests.support.eventually import eventually
-from tests.support.people import answer, view_of
+from tests.support.people import answer, wait_for_request_set
 from tests.support.plugin_replacement import toy_app
 from tests.support.runs import document_of, serving_runs
 
@@ -25,13 +24,10 @@ async def test_lookup_is_resolved_by_a_person_or_by_additional_fields(client: Cl
         settings = Settings(state_dir=tmp_path)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
             handle = await runs.start({"intents": [put_intent("lamp"), put_intent("cup", aisle="a")]})
-
-            async def has_request() -> bool:
-                requests = (await view_of(runs, handle)).document()["waiting_for"]
-                return [request["options"] for request in requests] == [["s1", "s2"]]
-
-            await eventually(has_request)
-            await answer(handle, "lookup:rack:Long shelf", {"selected": ["s2"]})
+            request_id = "lookup:rack:Long shelf"
+            requests = await wait_for_request_set(client, handle.id, request_id)
+            assert requests[request_id]["options"] == ["s1", "s2"]
+            await answer(handle, request_id, {"selected": ["s2"]})
             document = await document_of(handle)
             await runs.check_runs()
     assert document["status"] == "completed"

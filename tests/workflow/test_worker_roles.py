@@ -8,13 +8,12 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.capacity import WorkerCapacity
 from dagwright.worker.serving import serving
-from tests.support.eventually import eventually
 from tests.support.goals import call
+from tests.support.people import wait_for_status
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, with_tools
 from tests.support.tools import Bench
@@ -35,21 +34,9 @@ async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client
     async with AsyncExitStack() as stack:
         handle = await runs.start(PLAN)
         await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=workflow_capacity))
-        document = await _read_document_when_waiting(client, handle.id)
+        document = (await wait_for_status(client, handle.id, "waiting")).document()
         assert "no worker serves the queue" in str(document["notes"]), document["notes"]
         assert "of add" in str(document["notes"])
         await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=tool_capacity))
         await asyncio.wait_for(handle.result(), 60)
         await runs.check_runs()
-
-
-async def _read_document_when_waiting(client: Client, run_id: str) -> dict[str, object]:
-    documents: list[dict[str, object]] = []
-
-    async def is_waiting() -> bool:
-        view = await RunReader(client, run_id).read()
-        documents.append(view.document())
-        return view.status == "waiting"
-
-    await eventually(is_waiting)
-    return documents[-1]
