@@ -111,11 +111,8 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         await kill_during_call(8)
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
-    assert [sorted(result) for result in sub_goal_statuses_of(document)] == [
-        [(1, "success"), (2, "success")],
-        [(3, "success")],
-        [],
-    ]
+    expected = [[(1, "success"), (2, "success")], [(3, "success")], []]
+    assert [sorted(result) for result in sub_goal_statuses_of(document)] == expected
     assert nodes_and_purposes([*model.calls]) == [
         *[("intention", "intention")] * 2,
         *[("plan", "planner")] * 2,

@@ -54,10 +54,8 @@ def test_agent_that_has_used_its_tokens_must_finish_without_tools() -> None:
 
 def test_tool_call_in_the_last_turn_fails_the_run() -> None:
     document = agent_run(tool_calls(("echo", {"n": 1})), max_turns=1).final_document()
-    assert (document["status"], document["error"]) == (
-        "failed",
-        "agent_unfinished: the model was asked to finish without tools in 'turn1', but called tools",
-    )
+    expected = ("failed", "agent_unfinished: the model was asked to finish without tools in 'turn1', but called tools")
+    assert (document["status"], document["error"]) == expected
 
 
 def test_three_responses_that_violate_the_output_schema_fail_the_run() -> None:

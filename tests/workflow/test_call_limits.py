@@ -242,10 +242,8 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         assert service.max_running_count == 4
         settings_before = await remove_limit(client, service.subject)
         assert settings_before is not None
-        assert (str(settings_before.override), str(settings_before.declared_limit)) == (
-            "concurrency=4",
-            "concurrency=2",
-        )
+        expected = ("concurrency=4", "concurrency=2")
+        assert (str(settings_before.override), str(settings_before.declared_limit)) == expected
         service.max_running_count = 0
         await document_of(await runs.start(service.plan(6)))
         assert service.max_running_count == 2

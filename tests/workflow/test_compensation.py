@@ -275,10 +275,8 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
     compensated_names = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
     not_compensated_ids = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(made_names) < 60
-    assert (compensated_names, not_compensated_ids) == (
-        made_names[::-1][: len(compensated_names)],
-        made_names[: len(made_names) - len(compensated_names)],
-    )
+    expected = (made_names[::-1][: len(compensated_names)], made_names[: len(made_names) - len(compensated_names)])
+    assert (compensated_names, not_compensated_ids) == expected
     if is_full:
         assert 0 < len(compensated_names) < len(made_names)
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"

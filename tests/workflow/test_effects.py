@@ -121,11 +121,8 @@ async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, gate: G
     document = await runs.run({"nodes": [node]})
     gate.open()
     slow_node = document["nodes"]["slow"]
-    assert (slow_node["status"], slow_node["attempts"], slow_node["error"].partition(":")[0]) == (
-        "failed",
-        2,
-        "timeout",
-    )
+    expected = ("failed", 2, "timeout")
+    assert (slow_node["status"], slow_node["attempts"], slow_node["error"].partition(":")[0]) == expected
     await eventually(lambda: gate.call_count == 2)
 
 

@@ -135,10 +135,8 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
     assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("written", "failing")] == [1, 2]
     assert len(set(bench.effects[f"{unique_name} failing"])) == 1
     child = await RunReader(runs.client, f"{second_run.id}/sub").read()
-    assert child.document()["nodes"]["written"]["lineage"]["reused"] == {
-        "run_id": f"{first_run.id}/sub",
-        "node_id": "written",
-    }
+    expected = {"run_id": f"{first_run.id}/sub", "node_id": "written"}
+    assert child.document()["nodes"]["written"]["lineage"]["reused"] == expected
 
     _, third_run = await fork(runs, second_run, rerun=["sub/written"])
     await document_of(third_run)

@@ -60,10 +60,8 @@ def test_request_for_only_a_plan_returns_the_plan() -> None:
 
 def test_unknown_model_fails_the_run() -> None:
     document = run_goal(UNKNOWN_MODEL_ERROR).final_document()
-    assert (document["status"], document["nodes"]["plan"]["error"]) == (
-        "failed",
-        f"model_unknown: {UNKNOWN_MODEL_ERROR.message}",
-    )
+    expected = ("failed", f"model_unknown: {UNKNOWN_MODEL_ERROR.message}")
+    assert (document["status"], document["nodes"]["plan"]["error"]) == expected
 
 
 def test_plan_of_a_person_is_checked_like_a_plan_of_the_model() -> None:
@@ -191,10 +189,8 @@ def test_plan_with_a_secret_is_returned_to_the_model() -> None:
     )
     assert run.final_document()["output"] == "7"
     problems = problems_in_prompt(run)
-    assert [(problem["code"], problem["node"]) for problem in problems] == [
-        ("invalid_reference", "a"),
-        ("invalid_reference", "c"),
-    ]
+    expected = [("invalid_reference", "a"), ("invalid_reference", "c")]
+    assert [(problem["code"], problem["node"]) for problem in problems] == expected
     assert problems[0]["problem"] == "a plan that a model wrote cannot name secrets"
 
 
@@ -367,10 +363,8 @@ def test_replan_needs_an_approval_like_the_first_plan(*, is_approved: bool) -> N
     assert run.request_of("approve#2").prompt.startswith(prompt_start)
     run.answer("approve#2", {"approved": is_approved})
     document = run.final_document()
-    assert (document["status"], document["output"]) == (
-        "completed" if is_approved else "completed_with_failures",
-        "Done.",
-    )
+    expected = ("completed" if is_approved else "completed_with_failures", "Done.")
+    assert (document["status"], document["output"]) == expected
     assert ("a#2" in document["nodes"]) is is_approved
 
 

@@ -206,11 +206,8 @@ async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again
             await handle.execute_update(wire.ADD_NODES, message, id="once")
         release_event.set()
         document = await checked_document(runs, handle)
-    assert (document["status"], document["output"], [*document["nodes"]]) == (
-        "completed",
-        "5",
-        ["plan", "read", "a", "answer"],
-    )
+    expected = ("completed", "5", ["plan", "read", "a", "answer"])
+    assert (document["status"], document["output"], [*document["nodes"]]) == expected
 
 
 def _tools(runs: Runs, name: str) -> dict[str, Any]:

@@ -152,11 +152,8 @@ async def test_long_ids_of_items_and_sub_plans_are_shortened_and_stay_unique(run
     ]
     document = await runs.run({"nodes": nodes})
     item_results = [{"n": number} for number in range(9)]
-    assert [document["nodes"][node["id"]] for node in nodes] == [
-        completed_node(0),
-        completed_node(item_results),
-        completed_node(item_results),
-    ]
+    expected = [completed_node(0), completed_node(item_results), completed_node(item_results)]
+    assert [document["nodes"][node["id"]] for node in nodes] == expected
 
 
 _CYCLE_MESSAGE = "the dependencies of its nodes form a cycle"

@@ -64,10 +64,8 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     call_counts = {"look (inline)": 2, "child/count (inline)": 2}
     assert {name: agent_usage["calls"] for name, agent_usage in usage["agents"].items()} == call_counts
     [first_call] = [call for call in model.calls if call.tools and messages_of(call)[-1] == ("user", "Look for tea.")]
-    assert (messages_of(first_call), first_call.tools) == (
-        [("system", "You look."), ("user", "Look for tea.")],
-        ["echo", "ask_person"],
-    )
+    expected = ([("system", "You look."), ("user", "Look for tea.")], ["echo", "ask_person"])
+    assert (messages_of(first_call), first_call.tools) == expected
 
 
 async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: ServeScript) -> None:

@@ -77,10 +77,8 @@ async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
         **{"each[1]": {"files": ["b.txt"]}, "child": {"files": ["in.txt"]}},
     }
     run_lineage = document["lineage"]
-    assert (sorted(run_lineage["files"]), run_lineage["urls"]) == (
-        ["a.txt", "b.txt", "gone.txt", "in.txt", "notes/tea.txt"],
-        [redacted_url],
-    )
+    expected = (["a.txt", "b.txt", "gone.txt", "in.txt", "notes/tea.txt"], [redacted_url])
+    assert (sorted(run_lineage["files"]), run_lineage["urls"]) == expected
 
 
 async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(client: Client, tmp_path: Path) -> None:
@@ -123,8 +121,6 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
     }
     # The lineage of a failed agent has its reads too.
     third_node = document["nodes"]["third"]
-    assert (third_node["status"], third_node["error"]["message"].partition(": ")[0]) == (
-        "failed",
-        "the agent 'looker' failed",
-    )
+    expected = ("failed", "the agent 'looker' failed")
+    assert (third_node["status"], third_node["error"]["message"].partition(": ")[0]) == expected
     assert _lineage_fields(document, "third")["files"] == ["more.txt"]

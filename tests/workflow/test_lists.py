@@ -119,16 +119,12 @@ async def test_lists_of_runs_and_requests_read_no_history(plan_client: Client) -
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
         requests_by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
-        assert {request_id: request.title for request_id, request in requests_by_id.items()} == {
-            "ask": f"{tag} asks",
-            "child/ask": "Child",
-        }
+        expected = {"ask": f"{tag} asks", "child/ask": "Child"}
+        assert {request_id: request.title for request_id, request in requests_by_id.items()} == expected
         for request_id, run in (("ask", plan_client.get_run(waiting_run_id)), ("child/ask", parent_run)):
             [request] = await _services(plan_client).runs.feedback.requests_of(run.id)
-            assert (requests_by_id[request_id].document, requests_by_id[request_id].request_ref) == (
-                request.document,
-                request.request_ref,
-            )
+            expected = (request.document, request.request_ref)
+            assert (requests_by_id[request_id].document, requests_by_id[request_id].request_ref) == expected
             await run.feedback(request_id, approved=True)
             assert (await run.result()).status == "completed"
 

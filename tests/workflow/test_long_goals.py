@@ -101,11 +101,8 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
             await _create_draft(runs, handle.id, rerun, "b")
     planner_node_ids = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     plan_node_ids = ["a", "b"] if rerun == "read#2" else ["a", "c"]
-    assert (document["status"], document["output"], [*document["nodes"]]) == (
-        "completed",
-        "Again.",
-        [*planner_node_ids, *plan_node_ids, "answer"],
-    )
+    expected = ("completed", "Again.", [*planner_node_ids, *plan_node_ids, "answer"])
+    assert (document["status"], document["output"], [*document["nodes"]]) == expected
     assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 

@@ -168,18 +168,12 @@ async def test_volumes_of_two_carriers_are_compared_by_parallel_sub_goals(
     departure_range = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
     for node, carrier in zip(("sg1", "sg2"), carriers, strict=True):
         conditions = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
-        assert lookup_results(document, node, "date_range", "metrics") == (
-            conditions,
-            departure_range,
-            [{"op": "sum", "field": "teu"}],
-        )
+        expected = (conditions, departure_range, [{"op": "sum", "field": "teu"}])
+        assert lookup_results(document, node, "date_range", "metrics") == expected
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
         (bucket,) = slot_value(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
-        assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == (
-            carrier,
-            counts[carrier],
-            teu[carrier],
-        )
+        expected = (carrier, counts[carrier], teu[carrier])
+        assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == expected
         assert slot_value(document, node, "hit_count") == counts[carrier] > 10
 
 

@@ -85,11 +85,8 @@ async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, ca
             "its last output: the disk is full"
         ),
     }
-    assert without_pids(calls_of(calls_file)[earlier_call_count:]) == [
-        {"refuse": "tired"},
-        {"refuse": "tired"},
-        {"write": "die"},
-    ]
+    expected = [{"refuse": "tired"}, {"refuse": "tired"}, {"write": "die"}]
+    assert without_pids(calls_of(calls_file)[earlier_call_count:]) == expected
 
 
 async def test_read_is_retried_on_a_restarted_server(mcp_runs: Runs, calls_file: Path) -> None:

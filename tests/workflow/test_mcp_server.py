@@ -170,10 +170,8 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
         )
         final_result = await call("answer_feedback", run_id=run_id, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
-    assert (
-        ambiguous_error["message"]
-        == f"the run '{run_id}' has 3 open requests; name one in `request_id`: {open_requests}"
-    )
+    expected = f"the run '{run_id}' has 3 open requests; name one in `request_id`: {open_requests}"
+    assert ambiguous_error["message"] == expected
     assert invalid_result["status"] == "command_rejected"
     assert [request["request_id"] for request in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     assert final_result["status"] in ("completed", "completed_with_failures")

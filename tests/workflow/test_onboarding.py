@@ -76,10 +76,8 @@ async def test_second_run_of_a_plan_adds_no_rows(
     assert [*first_document["nodes"]] == [f"@result_{number + 1}" for number in range(len(plan["intents"]))]
     assert onboarding_runs.added_rows() == sorted(added_rows)
     created_flags = [node["result"]["created"] for node in first_document["nodes"].values()]
-    assert (created_flags, {node["result"]["created"] for node in second_document["nodes"].values()}) == (
-        [True] * len(created_flags),
-        {False},
-    )
+    expected = ([True] * len(created_flags), {False})
+    assert (created_flags, {node["result"]["created"] for node in second_document["nodes"].values()}) == expected
 
 
 async def test_intents_with_the_same_dependency_start_in_one_workflow_task(onboarding_runs: Onboarding) -> None:

@@ -77,10 +77,8 @@ async def test_plan_built_in_python_runs(plan_client: Client) -> None:
         events = [event async for event in run.events()]
         result = await run.result()
     assert (run.id, events[0].type, events[-1].type) == (refill_id, "run.started", "run.completed")
-    assert {node_id: node.result for node_id, node in result.nodes.items()} == {
-        "lamps": {"left": 4},
-        "order": "20 x lamp",
-    }
+    expected = {"lamps": {"left": 4}, "order": "20 x lamp"}
+    assert {node_id: node.result for node_id, node in result.nodes.items()} == expected
     assert ORDERS == [("lamp", 20)]
 
 

@@ -109,10 +109,8 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
     partial_result = await python_runs.handle_of(
         await python_runs.runs.start(plan_of(call("a", "echo", x=1), failing_node))
     ).result()
-    assert (partial_result.status, [problem.node for problem in partial_result.problems]) == (
-        RunStatus.COMPLETED_WITH_FAILURES,
-        ["b"],
-    )
+    expected = (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
+    assert (partial_result.status, [problem.node for problem in partial_result.problems]) == expected
     handle = await python_runs.runs.start(plan_of(call("a", "hold", name=gate.name)))
     run = python_runs.handle_of(handle)
     await gate.wait_for_call()
@@ -137,11 +135,8 @@ async def test_events_continue_from_every_cursor_without_a_gap(python_runs: Pyth
     async for event in python_runs.handle_of(handle).events():
         live_events.append(event)
         if isinstance(event, FeedbackRequested):
-            assert (event.request.type, event.request.prompt, event.request.run_id) == (
-                "APPROVAL",
-                "What of check?",
-                handle.id,
-            )
+            expected = ("APPROVAL", "What of check?", handle.id)
+            assert (event.request.type, event.request.prompt, event.request.run_id) == expected
             assert "is answered" in await event.request.answer(approved=True, by="ann")
         elif describe(event) == "node.started b":
             gate.open()

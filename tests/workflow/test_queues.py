@@ -94,10 +94,8 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
     await handle.signal("cancel")
     await document_of(handle)
 
-    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == (
-        "waiting",
-        "no worker for remote",
-    )
+    expected = ("waiting", "no worker for remote")
+    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == expected
     assert document["notes"] == [
         {
             "code": "no_worker",

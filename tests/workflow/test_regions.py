@@ -172,11 +172,8 @@ async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, gate: G
     await handle.signal("cancel", {"reason": "enough"})
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
-    assert document["nodes"] == {
-        "done": completed_node(2),
-        "held": completed_node(gate.name),
-        "after": cancelled_node("enough"),
-    }
+    expected = {"done": completed_node(2), "held": completed_node(gate.name), "after": cancelled_node("enough")}
+    assert document["nodes"] == expected
 
 
 async def test_region_may_have_long_node_ids(runs: Runs) -> None:

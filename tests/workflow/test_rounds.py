@@ -69,11 +69,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     rounds = document["rounds"]
     assert (rounds["phase"], rounds["round"], rounds["max_rounds"]) == ("done", 3, 10)
     assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
-    assert sub_goal_statuses_of(document) == [
-        [(1, "success"), (2, "success")],
-        [(3, "success"), (4, "success"), (5, "success")],
-        [],
-    ]
+    expected = [[(1, "success"), (2, "success")], [(3, "success"), (4, "success"), (5, "success")], []]
+    assert sub_goal_statuses_of(document) == expected
     assert rounds["sub_goals"][4] == {
         **{"id": 5, "worker": "compare", "description": "Maersk and Evergreen"},
         **{"inputs": {"total": [ref(3, "total"), ref(4, "total")]}, "params": {}, "outputs": ["comparison"]},
@@ -82,11 +79,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     }
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
-    assert [round_document["reasoning"] for round_document in rounds["rounds"]] == [
-        "First both.",
-        "It is the next step.",
-        "All is there.",
-    ]
+    expected = ["First both.", "It is the next step.", "All is there."]
+    assert [round_document["reasoning"] for round_document in rounds["rounds"]] == expected
 
 
 async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Path) -> None:

@@ -124,10 +124,8 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     assert parent == ListedRun("root", parent.run_id, parent.run_id, parent.started_at)
     assert child == ListedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
     assert second_execution.earliest_start == STARTED_AT
-    assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign_executions] == [
-        True,
-        True,
-    ]
+    expected = [True, True]
+    assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign_executions] == expected
     assert max(
         datetime.now(UTC) - run.started_at for run in (first_execution, second_execution, parent, child)
     ) < timedelta(minutes=1)
@@ -164,10 +162,8 @@ async def test_removal_cutoff_of_a_namespace_is_before_the_oldest_start_of_its_r
         wire.WORKFLOW_RUN_PLAN, {"started_at": STARTED_AT.isoformat()}, id="continued", task_queue=QUEUE
     )
     await _wait_for_runs(separate_client, 2)
-    assert (
-        removal_cutoff(await read_retention(separate_client), owners=owners, now=now).renewed_before
-        == STARTED_AT - MARGIN
-    )
+    expected = STARTED_AT - MARGIN
+    assert removal_cutoff(await read_retention(separate_client), owners=owners, now=now).renewed_before == expected
 
 
 async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client) -> None:

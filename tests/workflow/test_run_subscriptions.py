@@ -231,10 +231,7 @@ async def test_run_with_many_executions_is_listed_once(
 
     await eventually(is_listed)
     (listed_run,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
-    assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == (
-        "completed",
-        _CHAIN_NODES,
-        _CHAIN_NODES,
-    )
+    expected = ("completed", _CHAIN_NODES, _CHAIN_NODES)
+    assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == expected
     assert listed_run.started_at is not None
     assert abs(listed_run.started_at - first_execution.start_time) < timedelta(milliseconds=10)

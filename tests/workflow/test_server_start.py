@@ -92,11 +92,8 @@ async def test_closing_the_web_interface_restarts_a_persistent_server_with_priva
         assert await local_server.close_ui()
         restarted_server = local_server.find()
         assert restarted_server is not None
-        assert (restarted_server.address, restarted_server.ui_url, local_server.is_persistent()) == (
-            address,
-            None,
-            True,
-        )
+        expected = (address, None, True)
+        assert (restarted_server.address, restarted_server.ui_url, local_server.is_persistent()) == expected
         assert ui_url is not None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*ui_url.removeprefix("http://").split(":"))

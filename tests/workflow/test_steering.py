@@ -143,10 +143,8 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, gate: Gate) -
     # Wait until the original deadline has passed.
     await eventually(lambda: time.time() > started_at + 3.5)
     view = await view_of(runs, handle)
-    assert (view.status, view.document()["notes"]) == (
-        "running",
-        [_note("set_limits", "deadline 1h set by ann: slow today")],
-    )
+    expected = ("running", [_note("set_limits", "deadline 1h set by ann: slow today")])
+    assert (view.status, view.document()["notes"]) == expected
     gate.open()
     document = await ended_document(runs, handle)
     assert bare_document(document)["nodes"] == {"n0": completed_node(gate.name)}

@@ -246,11 +246,8 @@ async def test_values_missing_from_the_store_are_reported(client: Client, bench:
             f"the payload {ref} is not in the store {tmp_path / 'payloads'}; it was removed, or "
             "DAGWRIGHT_PAYLOAD_STORE differs from the store that it was written to"
         )
-        assert document["nodes"]["use"]["error"] == {
-            "code": "value_lost",
-            "message": f"a value of the arguments is lost: {message}",
-            "retryable": False,
-        }
+        expected = {"code": "value_lost", "message": f"a value of the arguments is lost: {message}", "retryable": False}
+        assert document["nodes"]["use"]["error"] == expected
         restored = await runs.read_document(handle)
         assert restored["output"]["ref"] == restored["nodes"]["table"]["result"]["ref"] == ref
         assert restored["notes"] == [
@@ -289,10 +286,8 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         "use": completed_node(digest_of(_ROWS)),
     }
     assert document["nodes"]["rows"]["result"]["bytes"] == len(json_of({"rows": _ROWS, "n": 1}))
-    assert bare_document(view.document())["nodes"] == {
-        **document["nodes"],
-        "rows": completed_node({"rows": _ROWS, "n": 1}),
-    }
+    expected = {**document["nodes"], "rows": completed_node({"rows": _ROWS, "n": 1})}
+    assert bare_document(view.document())["nodes"] == expected
 
 
 async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs: Runs, client: Client) -> None:
@@ -308,10 +303,8 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
         compiled["tools"]["foreign.echo"]["is_foreign"] = True
         document = await runs.run_raw({"compiled": compiled})
     message = "invalid_arguments: 'foreign.echo' runs in a worker of another program, which cannot be given secrets"
-    assert {name: document["nodes"][name] for name in ("both", "alone")} == {
-        "both": failed_node(message),
-        "alone": failed_node(message),
-    }
+    expected = {"both": failed_node(message), "alone": failed_node(message)}
+    assert {name: document["nodes"][name] for name in ("both", "alone")} == expected
 
 
 async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:

@@ -169,10 +169,8 @@ async def test_running_call_of_a_paused_tool_completes_and_the_next_call_waits(
     assert {node_id: node["status"] for node_id, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
-    assert bare_document(await document_of(handle))["nodes"] == {
-        "first": completed_node("first"),
-        "second": completed_node("second"),
-    }
+    expected = {"first": completed_node("first"), "second": completed_node("second")}
+    assert bare_document(await document_of(handle))["nodes"] == expected
 
 
 async def test_failed_call_of_a_paused_tool_waits_and_keeps_its_attempts(served_runs: Runs, service: Service) -> None:
