@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from tests.support.chaos import ROOT, result_within, start_run, worker_process
 from tests.support.chaos_tools import make_database
+from tests.support.runs import scheduled_calls
 from tests.support.server import live_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -33,15 +33,9 @@ os._exit(0)
 
 def _first_calls(history: WorkflowHistory) -> list[str]:
     """Return the activities of the first workflow task; their order depends on the plan only."""
-    scheduled_calls = [
-        event.activity_task_scheduled_event_attributes
-        for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-    ]
-    first_task_event_id = scheduled_calls[0].workflow_task_completed_event_id
-    return [
-        call.activity_id for call in scheduled_calls if call.workflow_task_completed_event_id == first_task_event_id
-    ]
+    calls = scheduled_calls(history)
+    first_task_event_id = calls[0].workflow_task_completed_event_id
+    return [call.activity_id for call in calls if call.workflow_task_completed_event_id == first_task_event_id]
 
 
 async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:

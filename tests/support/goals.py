@@ -55,6 +55,11 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
     return document
 
 
+async def goal_document(runs: Runs, text: str, *tools: str, **options: Any) -> Document:
+    """Run a text request to its end, and return its checked document."""
+    return await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, text, *tools, **options)))
+
+
 def plan_text(*nodes: Any, **fields: Any) -> str:
     return json.dumps({"nodes": list(nodes), **fields})
 

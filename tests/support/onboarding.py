@@ -17,7 +17,7 @@ from dagwright.tools import ToolRegistry, context
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.overview import Overview, changed_rows, read_overview
 from dagwright_onboarding.party_loading import load_parties
-from tests.support.runs import Runs, events_of, serving_runs
+from tests.support.runs import Runs, events_of, scheduled_calls, serving_runs
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "onboarding"
@@ -119,8 +119,7 @@ def calls_by_workflow_task(history: WorkflowHistory) -> list[list[str]]:
 
 
 def activity_types_of(history: WorkflowHistory) -> list[str]:
-    scheduled_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
+    return [scheduled_call.activity_type.name for scheduled_call in scheduled_calls(history)]
 
 
 class WriteGates:

@@ -21,7 +21,7 @@ import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, HistoryEvent
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.common import RawValue, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, CancelledError
@@ -472,6 +472,12 @@ def _as_text(value: Any, *, with_times: bool) -> list[str]:
 
 def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[HistoryEvent]:
     return [event for event in history.events if event.event_type == kind]
+
+
+def scheduled_calls(history: WorkflowHistory) -> list[ActivityTaskScheduledEventAttributes]:
+    """Return the attributes of all activities that were scheduled, in order."""
+    events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    return [event.activity_task_scheduled_event_attributes for event in events]
 
 
 def raw_value(data: bytes, encoding: str = "json/plain") -> RawValue:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from dagwright.client.runs import Runs as ClientRuns
+from dagwright.server import Connection, Server
 from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
 from tests.support.people import view_of
@@ -57,6 +59,11 @@ class Gate:
     def effects(self) -> list[str]:
         """The idempotency key of each effect with the name of the gate, in order."""
         return self._bench.effects[self.name]
+
+
+def client_runs_of(runs: Runs) -> ClientRuns:
+    connection = Connection(runs.client, Server("nowhere", runs.client.namespace), frozenset())
+    return ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
 
 
 async def ended_document(runs: Runs, handle: Handle) -> Document:

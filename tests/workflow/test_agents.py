@@ -13,8 +13,7 @@ from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.testing import Raw, step, tool_call, tool_calls
 from tests.support.agents import checked_document, choice_with_text, helper_plan, messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text
-from tests.support.goals import checked_document as checked_goal_document
+from tests.support.goals import call, goal_document, plan_text
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import Bench
@@ -143,9 +142,7 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
     ]
     steps = [raw_stream(text) for text in invalid_plans]
     async with serve_script(*steps, PLAN_TEXT, "5") as (server, runs):
-        document = await checked_goal_document(
-            runs, await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", max_plans=5))
-        )
+        document = await goal_document(runs, "Add.", "plus", max_plans=5)
     assert (document["status"], document["output"], len(server.calls)) == ("completed", "5", 6)
     read_nodes = [node for name, node in document["nodes"].items() if name.startswith("read")]
     assert [node["result"]["valid"] for node in read_nodes] == [False] * 4 + [True]

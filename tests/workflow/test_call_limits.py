@@ -37,7 +37,7 @@ from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.people import tool_node, wait_for_view
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, check_history, document_of, events_of, serving_runs
+from tests.support.runs import Runs, check_history, document_of, events_of, scheduled_calls, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
 
@@ -163,10 +163,9 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
 
         # The server takes about a minute to delete an execution, so the test checks the request.
         await eventually(has_requested_deletion)
-        [deletion_event] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        [deletion] = scheduled_calls(await handle.fetch_history())
         # The execution before the open execution stays, because a client may still wait for its update.
-        deleted_run_id = deletion_event.activity_task_scheduled_event_attributes.input.payloads[0].data
-        assert json.loads(deleted_run_id) == next(iter(run_ids))
+        assert json.loads(deletion.input.payloads[0].data) == next(iter(run_ids))
         await remove_limit(short_history_client, subject)
         await handle.result()
         await check_history(await handle.fetch_history())

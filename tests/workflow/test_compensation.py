@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.ledger import Ledger
 from tests.support.people import tool_node, view_of
-from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
+from tests.support.runs import Document, Runs, chain_of, document_of, end_of, scheduled_calls, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -110,13 +110,9 @@ async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger:
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
     assert ledger.steps_of(unique_name) == ["+a", "-a"]
-    calls = [
-        event.activity_task_scheduled_event_attributes.activity_type.name
-        async for event in handle.fetch_history_events()
-        if event.HasField("activity_task_scheduled_event_attributes")
-    ]
-    assert calls[-1] == "unmake"
-    assert calls.count("short") < 40, "the failure comes before the last call"
+    tools = [scheduled_call.activity_type.name for scheduled_call in scheduled_calls(await handle.fetch_history())]
+    assert tools[-1] == "unmake"
+    assert tools.count("short") < 40, "the failure comes before the last call"
 
 
 async def test_cancellation_through_temporal_ends_the_run_without_compensation(

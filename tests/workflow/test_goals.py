@@ -17,7 +17,7 @@ from dagwright.tools import ToolRegistry, tool
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import choice_with_text, helper_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal_plan, nodes_and_purposes, plan_text
+from tests.support.goals import call, checked_document, goal_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import rejection_of
 from tests.support.runs import Runs, completed_node, document_of, serving_runs
 from tests.workflow.building import ServeScript
@@ -29,9 +29,7 @@ TWO_NODE_PLAN = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", 
 
 async def test_text_request_is_planned_executed_and_answered(serve_script: ServeScript) -> None:
     async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
-        document = await checked_document(
-            runs, await runs.start_compiled_plan(goal_plan(runs, "Add 1, 2 and 4.", "plus", "echo"))
-        )
+        document = await goal_document(runs, "Add 1, 2 and 4.", "plus", "echo")
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
     assert (document["status"], document["output"], [*document["nodes"]]) == expected
     assert [document["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
@@ -49,9 +47,7 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Serve
 async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: ServeScript) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
-        document = await checked_document(
-            runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "table", "text"))
-        )
+        document = await goal_document(runs, "Look.", "table", "text")
     assert (document["status"], document["output"]) == ("completed", "Done.")
     prompt = server.calls[1].text
     assert len(prompt) < 27_000
@@ -116,7 +112,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: ServeScript) -> None:
     request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(ONE_NODE_PLAN, "5 \x00\U0001f98a") as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, request_text, "plus")))
+        document = await goal_document(runs, request_text, "plus")
     assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{request_text}")
     assert f"Request:\n{request_text}" in server.calls[1].text
@@ -145,9 +141,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
     async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
-            document = await checked_document(
-                runs, await runs.start_compiled_plan(goal_plan(runs, f"Tell {BRACES}.", "echo", "braces"))
-            )
+            document = await goal_document(runs, f"Tell {BRACES}.", "echo", "braces")
             await runs.check_runs()
     assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
     assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")

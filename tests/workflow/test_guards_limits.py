@@ -7,9 +7,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
@@ -25,7 +25,7 @@ from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.people import wait_for_view
-from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw_value, serving_runs
+from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, raw_value, scheduled_calls, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, end_of_run
 
@@ -56,30 +56,24 @@ def _compiled_input_with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
     return message
 
 
-async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(cached_runs: Runs, gate: Gate) -> None:
+async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(runs: Runs, gate: Gate) -> None:
     """Guard S6: the 2,001st pending activity would block the run."""
     # With a timeout of 300 ms, 100 running calls would send 1,000 heartbeats a second, too many for a busy server.
     node = {"tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
-    handle = await gate.start_run(cached_runs, {"nodes": nodes, "output": "{{n0.status}}"})
+    handle = await gate.start_run(runs, {"nodes": nodes, "output": "{{n0.status}}"})
     history = await handle.fetch_history()
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
-    scheduled_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     # The activities of other types load the pages of the plan.
-    activity_names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
+    activity_names = [scheduled_call.activity_type.name for scheduled_call in scheduled_calls(history)]
     assert 0 < activity_names.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
-    await cached_runs.check_runs()
 
 
 async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard S7, F7: otherwise, the workflow task would be retried without end."""
-
-    def raise_recursion_error(*arguments: Any, **keywords: Any) -> None:
-        raise RecursionError("deep")
-
-    monkeypatch.setattr(Scheduler, "start", raise_recursion_error)
+    monkeypatch.setattr(Scheduler, "start", Mock(side_effect=RecursionError("deep")))
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -94,11 +88,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Guard S7: an exception in the handling of an activity result ends the run like any exception."""
-
-    def raise_key_error(*arguments: Any, **keywords: Any) -> None:
-        raise KeyError("x")
-
-    monkeypatch.setattr(Scheduler, method, raise_key_error)
+    monkeypatch.setattr(Scheduler, method, Mock(side_effect=KeyError("x")))
     tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await end_of_run(handle) == wire.ERROR_INTERNAL
@@ -109,12 +99,8 @@ async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
     runs: Runs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S7, F7: an unexpected error of a handler is recorded as a note of the run."""
-
-    def raise_key_error(*arguments: Any, **keywords: Any) -> None:
-        raise KeyError("x")
-
-    monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", raise_key_error)
-    monkeypatch.setattr("dagwright.protocol.commands.decode_command", raise_key_error)
+    for function_name in ("sub_plan_end_from_json", "decode_command"):
+        monkeypatch.setattr(f"dagwright.protocol.commands.{function_name}", Mock(side_effect=KeyError("x")))
     node = {"id": "a", "tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
     handle = await gate.start_run(runs, {"nodes": [node]})
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
@@ -272,17 +258,16 @@ async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
     assert document["nodes"]["uncancelled"]["reason"] == STILL_OUTSIDE
 
 
-async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(cached_runs: Runs, gate: Gate) -> None:
+async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(runs: Runs, gate: Gate) -> None:
     """Guard S12, F12: a workflow task fails if over 100 events are buffered during it."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": gate.name}}
-    handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    handle = await runs.start({"nodes": [node], "output": "{{each.status}}"})
     await eventually(lambda: gate.running_count == 90)
     signals = [handle.signal("unknown_signal", number) for number in range(300)]
     gate.open()
     await asyncio.gather(*signals, return_exceptions=True)
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    await cached_runs.check_runs()
 
 
 @pytest.mark.alone

@@ -36,7 +36,7 @@ from tests.support.people import hold_node, tool_node
 from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
 from tests.support.tools import Bench
-from tests.workflow.building import Gate, pure_node
+from tests.workflow.building import Gate, client_runs_of, pure_node
 
 pytestmark = pytest.mark.server
 
@@ -180,12 +180,10 @@ async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None
     assert len((await handle.fetch_history()).events) == event_count
 
 
-async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, server: LiveServer) -> None:
+async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs) -> None:
     """Guard F8: the memo of a run is short for any plan."""
-    connection = Connection(cached_runs.client, server.server, frozenset())
-    client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [call("a", "echo")]})
-    run = await client_runs.start(StartRequest(compiled))
+    run = await client_runs_of(cached_runs).start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()

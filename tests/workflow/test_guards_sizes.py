@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 
 from dagwright.core.boundary import limits
 from dagwright.core.errors import PlanInvalid
@@ -16,7 +15,7 @@ from dagwright.history.run_reader import RunReader
 from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, chain_of, completed_node, document_of, events_of
+from tests.support.runs import Runs, chain_of, completed_node, document_of, scheduled_calls
 from tests.workflow.building import pure_node
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -99,11 +98,9 @@ async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(r
     handle = await runs.start({"nodes": [_SMALL_TEXT_NODE, *nodes, *small_nodes], "output": "{{n0.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     sizes: Counter[int] = Counter()
-    for event in scheduled_activities:
-        attributes = event.activity_task_scheduled_event_attributes
-        sizes[attributes.workflow_task_completed_event_id] += attributes.input.ByteSize()
+    for scheduled_call in scheduled_calls(await handle.fetch_history()):
+        sizes[scheduled_call.workflow_task_completed_event_id] += scheduled_call.input.ByteSize()
     assert sum(sizes.values()) > 8_000_000
     assert max(sizes.values()) < 2_000_000
 
@@ -155,7 +152,7 @@ def _region_nodes(first_fields: dict[str, Any], count: int) -> list[dict[str, An
     return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first_fields}, *later_nodes]
 
 
-async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs) -> None:
+async def test_offloaded_region_receives_all_inputs_of_the_run(runs: Runs) -> None:
     """Guard S1: the run does not know which inputs the nodes of an offloaded region read."""
     first_fields = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = plan_of(
@@ -163,12 +160,11 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs
         inputs={"text": {"type": "string"}},
         output=f"{{{{n{_REGION_NODES - 1}.result}}}}",
     )
-    document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
+    document = await document_of(await runs.start(plan, inputs={"text": "x" * 999_000}))
     assert (document["status"], document["output"]) == ("completed", _REGION_NODES)
-    await cached_runs.check_runs()
 
 
-async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(cached_runs: Runs) -> None:
+async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(runs: Runs) -> None:
     """Guard S1: small values are inline in the call. Without a limit, their total size would terminate the run."""
     count = 270
     text_nodes = [call(f"t{number}", "echo", text="x" * 8_000) for number in range(count)]
@@ -180,14 +176,13 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_lar
         independent_node,
         output="{{independent.result}}",
     )
-    document = await document_of(await cached_runs.start(plan))
+    document = await document_of(await runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
-    view = await RunReader(cached_runs.client, document["run_id"]).read()
-    region_document = await hydrated_document(view, cached_runs.store, only_node="n0")
+    view = await RunReader(runs.client, document["run_id"]).read()
+    region_document = await hydrated_document(view, runs.store, only_node="n0")
     error = region_document["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")
-    await cached_runs.check_runs()
 
 
 async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from tests.support.foreign import with_tools as with_foreign_tools
 from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs, with_tools
+from tests.support.runs import Runs, document_of, events_of, histories_of, scheduled_calls, serving_runs, with_tools
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -52,20 +52,19 @@ def _times_by_node_id(document: dict[str, Any], field: str) -> dict[str, datetim
     return {node_id: datetime.fromisoformat(node[field]) for node_id, node in document["nodes"].items() if node[field]}
 
 
-async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: Runs) -> None:
+async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(runs: Runs) -> None:
     """Guard F1: local activities would extend the workflow task and delay every other node."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
     ]
     first_node, second_node = call("first", "echo"), tool_node("second", "echo", "first")
-    handle = await cached_runs.start({"nodes": [*chain, first_node, second_node]})
+    handle = await runs.start({"nodes": [*chain, first_node, second_node]})
     document = await document_of(handle)
     end_times = _times_by_node_id(document, "ended_at")
     assert document["status"] == "completed"
     assert end_times["second"] < end_times["c29"] - timedelta(seconds=1)
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
-    await cached_runs.check_runs()
 
 
 async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cached_runs: Runs, client: Client) -> None:
@@ -82,13 +81,9 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
         handle = await runs.start({"nodes": nodes})
         assert (await document_of(handle))["status"] == "completed"
         await runs.check_runs()
-    scheduled_activities = [
-        event.activity_task_scheduled_event_attributes
-        for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    ]
     timeouts = {
-        attributes.activity_id: attributes.heartbeat_timeout.ToTimedelta().total_seconds()
-        for attributes in scheduled_activities
+        scheduled_call.activity_id: scheduled_call.heartbeat_timeout.ToTimedelta().total_seconds()
+        for scheduled_call in scheduled_calls(await handle.fetch_history())
     }
     assert timeouts == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "custom": 7}
 
@@ -99,10 +94,7 @@ async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) 
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
     [history] = await histories_of(runs.client, handle)
-    scheduled_activities = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    priorities = [
-        event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled_activities
-    ]
+    priorities = [scheduled_call.priority.priority_key for scheduled_call in scheduled_calls(history)]
     assert priorities == sorted(priorities)
 
 

@@ -12,7 +12,7 @@ from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import checked_document, goal_plan, nodes_and_purposes, plan_text
+from tests.support.goals import checked_document, goal_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.plan_building import plan_of
 from tests.support.runs import Document, completed_node, document_of
@@ -119,7 +119,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
     invalid_text = plan_text(_inline_agent_node("look", "Look.", "echo"))
     valid_text = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
     async with serve_script(invalid_text, valid_text, "Tea.") as (model, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo")))
+        document = await goal_document(runs, "Look.", "echo")
     assert (document["status"], document["output"]) == ("completed", "Tea.")
     assert [problem["code"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["not_allowed"]
     assert "InlineAgent" not in json.dumps(model.calls[0].body)

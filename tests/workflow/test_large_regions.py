@@ -7,17 +7,14 @@ import pytest
 
 from dagwright.activities.region_state import RegionCache
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import MAX_INLINE_PLAN_NODES, MAX_PLAN_PAGE_NODES
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.server import Connection
 from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import tool_node
-from tests.support.runs import Handle, Runs, assert_clean, document_of
-from tests.support.server import LiveServer
-from tests.workflow.building import pure_node, value_of
+from tests.support.runs import Handle, Runs, assert_clean, document_of, scheduled_calls
+from tests.workflow.building import client_runs_of, pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -72,13 +69,10 @@ async def test_worker_without_the_region_in_its_cache_continues_the_region(runs:
     assert await count_nodes_by_status(handle) == {"completed": REGION_NODE_COUNT + 2}
 
 
-async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_counts_failed_nodes(
-    runs: Runs, server: LiveServer
-) -> None:
+async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_counts_failed_nodes(runs: Runs) -> None:
     region_plan = plan()
     region_plan["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
-    connection = Connection(runs.client, server.server, frozenset())
-    client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
+    client = client_runs_of(runs)
     compiled = prepare_plan(
         check_plan({**region_plan, "output": f"{{{{n{REGION_NODE_COUNT - 1}.result}}}}"}, runs.tools), {}
     )
@@ -121,12 +115,8 @@ async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
     history = await handle.fetch_history()
     start_attributes = history.events[0].workflow_execution_started_event_attributes
     assert len(start_attributes.input.payloads[0].data) < 1_000
-    load_events = [
-        event
-        for event in history.events
-        if event.activity_task_scheduled_event_attributes.activity_type.name == "load_plan"
-    ]
-    assert len(load_events) == 1 + -(-PAGED_PLAN_NODE_COUNT // MAX_PLAN_PAGE_NODES)
+    load_count = [scheduled_call.activity_type.name for scheduled_call in scheduled_calls(history)].count("load_plan")
+    assert load_count == 1 + -(-PAGED_PLAN_NODE_COUNT // MAX_PLAN_PAGE_NODES)
     assert_clean(history)
 
 

@@ -43,6 +43,7 @@ from tests.support.runs import (
     document_of,
     end_of,
     events_of,
+    scheduled_calls,
     serving_runs,
     without_cache,
 )
@@ -167,8 +168,7 @@ async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None
 
 async def _snapshot_activity_ids(handle: Handle) -> list[str]:
     """Return the IDs of the activities that store the snapshot of a run."""
-    history = await handle.fetch_history()
-    activity_ids = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
+    activity_ids = [scheduled_call.activity_id for scheduled_call in scheduled_calls(await handle.fetch_history())]
     return [activity_id for activity_id in activity_ids if activity_id.startswith(wire.ID_PUT_STATE)]
 
 

@@ -81,10 +81,10 @@ class _Person:
                 self.rejections.append(str(error.cause))
 
 
-async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> None:
+async def test_every_request_has_its_first_valid_answer(runs: Runs) -> None:
     random_source = random.Random(5)
-    handle = await cached_runs.start(_plan())
-    await _wait_for_requests(cached_runs, handle, _REQUESTS_PER_NODE + 1)
+    handle = await runs.start(_plan())
+    await _wait_for_requests(runs, handle, _REQUESTS_PER_NODE + 1)
     person = _Person(handle, random_source)
     expected = {
         f"{node}[{number}]": random_source.choice(_OPTIONS)
@@ -110,12 +110,12 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
     await asyncio.gather(*(person.answer(request_id, "x", by_update=True) for request_id in repeated_ids))
     assert len(person.rejections) == rejected_count + len(repeated_ids)
 
-    await _wait_for_requests(cached_runs, handle, 1)
-    assert await _read_open_request_ids(cached_runs, handle) == {"gate"}
+    await _wait_for_requests(runs, handle, 1)
+    assert await _read_open_request_ids(runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
-    await _wait_for_requests(cached_runs, handle, _REQUESTS_PER_NODE - len(early_ids))
+    await _wait_for_requests(runs, handle, _REQUESTS_PER_NODE - len(early_ids))
     later_ids = [request_id for request_id in expected if request_id not in first_ids]
-    assert await _read_open_request_ids(cached_runs, handle) == set(later_ids)
+    assert await _read_open_request_ids(runs, handle) == set(later_ids)
     random_source.shuffle(later_ids)
     answers = [
         person.answer(request_id, expected[request_id], by_update=number % 2 == 0)
@@ -124,7 +124,7 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
     await asyncio.gather(*answers)
 
     document = await document_of(handle)
-    view = await view_of(cached_runs, handle)
+    view = await view_of(runs, handle)
     assert document["status"] == "completed"
     assert view.scheduler is not None
     records = {request_id: view.scheduler.record_of(request_id) for request_id in expected}
@@ -133,4 +133,3 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
     }
     assert {closing.outcome for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
     assert len(view.scheduler.features.feedback.requests.closed) == 2 * _REQUESTS_PER_NODE + 1
-    await cached_runs.check_runs()

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
@@ -34,9 +33,9 @@ from tests.support.runs import (
     bare_node,
     completed_node,
     document_of,
-    events_of,
     failed_node,
     histories_of,
+    scheduled_calls,
     serving_runs,
 )
 from tests.support.tools import Bench
@@ -184,9 +183,9 @@ async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkey
     await document_of(handle)
     timeouts_s = {}
     for history in await histories_of(runs.client, handle):
-        for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
-            attributes = event.activity_task_scheduled_event_attributes
-            timeouts_s[attributes.activity_type.name] = attributes.heartbeat_timeout.ToTimedelta().total_seconds()
+        for scheduled_call in scheduled_calls(history):
+            timeout_s = scheduled_call.heartbeat_timeout.ToTimedelta().total_seconds()
+            timeouts_s[scheduled_call.activity_type.name] = timeout_s
     assert timeouts_s == {"wide_table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
 
 

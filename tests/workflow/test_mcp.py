@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.history.run_view import RunView
@@ -26,9 +25,9 @@ from tests.support.runs import (
     bare_document,
     completed_node,
     document_of,
-    events_of,
     failed_node,
     histories_of,
+    scheduled_calls,
     serving_runs,
 )
 from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers
@@ -66,9 +65,8 @@ def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
 async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
     handle = await mcp_runs.start(plan_of(_node("srv.say", text="x")))
     [history] = await histories_of(client, handle)
-    [scheduled_activity] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    attributes = scheduled_activity.activity_task_scheduled_event_attributes
-    assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
+    [scheduled_call] = scheduled_calls(history)
+    assert (scheduled_call.activity_type.name, scheduled_call.activity_id) == ("srv.say", "n")
 
 
 async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, calls_file: Path) -> None:

@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import pytest
 from pydantic import SecretStr
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
@@ -21,7 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import answer, human_node, wait_for_view
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
-from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, events_of, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, scheduled_calls, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document, wait_for_continue_as_new
 
@@ -190,8 +189,7 @@ async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, 
     handle = await notifying_runs.start({"nodes": [human_node("check")]})
     await _wait_and_approve(handle, "check")
     await document_of(handle)
-    scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    assert (scheduled_activities, receiver.deliveries) == ([], [])
+    assert (scheduled_calls(await handle.fetch_history()), receiver.deliveries) == ([], [])
 
 
 async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:

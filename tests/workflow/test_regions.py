@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowHistory
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
@@ -21,8 +19,8 @@ from tests.support.runs import (
     cancelled_node,
     completed_node,
     document_of,
-    events_of,
     failed_node,
+    scheduled_calls,
 )
 from tests.support.tools import digest_of, json_of
 from tests.workflow.building import Gate, pure_node
@@ -30,14 +28,9 @@ from tests.workflow.building import Gate, pure_node
 pytestmark = pytest.mark.server
 
 
-def activity_ids_of(history: WorkflowHistory) -> list[str]:
-    """Return the IDs of all activities, in order."""
-    scheduled_activities = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled_activities]
-
-
 async def read_activity_ids(handle: Handle) -> list[str]:
-    return activity_ids_of(await handle.fetch_history())
+    """Return the IDs of all activities of a run, in order."""
+    return [scheduled_call.activity_id for scheduled_call in scheduled_calls(await handle.fetch_history())]
 
 
 async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:

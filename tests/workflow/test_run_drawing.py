@@ -10,15 +10,10 @@ from dagwright.client.runs import Runs as ClientRuns
 from dagwright.history.executions import RunNotFound
 from dagwright.plans.drawing import Drawing
 from dagwright.plans.plan import Plan
-from dagwright.server import Connection, Server
 from tests.support.runs import Runs, document_of
+from tests.workflow.building import client_runs_of
 
 pytestmark = pytest.mark.server
-
-
-def client_runs_of(runs: Runs) -> ClientRuns:
-    connection = Connection(runs.client, Server("nowhere", runs.client.namespace), frozenset())
-    return ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
 
 
 class DrawnRun:

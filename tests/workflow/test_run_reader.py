@@ -25,6 +25,7 @@ from tests.support.runs import (
     cancelled_node,
     completed_node,
     document_of,
+    scheduled_calls,
     serving_runs,
 )
 from tests.workflow.building import Gate, pure_node
@@ -45,8 +46,7 @@ def _hold_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def _count_scheduled_activities(handle: Handle) -> int:
-    kind = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-    return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
+    return len(scheduled_calls(await handle.fetch_history()))
 
 
 async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, gate: Gate) -> None:

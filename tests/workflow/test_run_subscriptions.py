@@ -5,30 +5,26 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor, executions_of
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.store import open_store
 from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs, with_run_error
 from tests.support.tools import Bench
-from tests.workflow.building import Gate
+from tests.workflow.building import Gate, client_runs_of
 
 pytestmark = pytest.mark.server
 
@@ -213,11 +209,8 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
         assert cursor.execution == 1 or completed_ids_at_cursor
 
 
-async def test_run_with_many_executions_is_listed_once(
-    short_history_client: Client, short_history_runs: Runs, tmp_path: Path
-) -> None:
-    connection = Connection(short_history_client, Server("here", short_history_client.namespace), frozenset())
-    runs = ClientRuns(connection, task_queue=short_history_runs.task_queue, store=open_store(str(tmp_path)))
+async def test_run_with_many_executions_is_listed_once(short_history_client: Client, short_history_runs: Runs) -> None:
+    runs = client_runs_of(short_history_runs)
     started_run = await runs.start(
         StartRequest(prepare_plan(check_plan(_long_chain_plan(), short_history_runs.tools), {}))
     )

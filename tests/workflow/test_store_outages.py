@@ -23,7 +23,16 @@ from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node, view_of, wait_for_view
-from tests.support.runs import Document, Handle, Runs, bare_document, completed_node, document_of, serving_runs
+from tests.support.runs import (
+    Document,
+    Handle,
+    Runs,
+    bare_document,
+    completed_node,
+    document_of,
+    scheduled_calls,
+    serving_runs,
+)
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import Gate, value_of
 from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
@@ -202,12 +211,10 @@ async def full_store_runs(
 
 async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:
     """Return the inputs of the activities that waited for the store."""
-    history = await handle.fetch_history()
-    scheduled_activities = [event.activity_task_scheduled_event_attributes for event in history.events]
     return [
-        json.loads(attributes.input.payloads[0].data)
-        for attributes in scheduled_activities
-        if attributes.activity_type.name == ACTIVITY_AWAIT_STORE
+        json.loads(scheduled_call.input.payloads[0].data)
+        for scheduled_call in scheduled_calls(await handle.fetch_history())
+        if scheduled_call.activity_type.name == ACTIVITY_AWAIT_STORE
     ]
 
 

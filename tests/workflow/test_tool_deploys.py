@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.history.run_view import RunView
@@ -22,7 +21,7 @@ from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import tool_node, wait_for_view
-from tests.support.runs import Handle, Runs, check_histories, document_of, events_of
+from tests.support.runs import Handle, Runs, check_histories, document_of, scheduled_calls
 
 pytestmark = pytest.mark.server
 
@@ -170,11 +169,8 @@ async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(
         handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique_name, task_queue=unique_name)
 
         async def has_scheduled_the_call() -> bool:
-            scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-            names = [
-                event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_activities
-            ]
-            return names == ["compile_plan", "later_greeting"]
+            scheduled_types = [each.activity_type.name for each in scheduled_calls(await handle.fetch_history())]
+            return scheduled_types == ["compile_plan", "later_greeting"]
 
         await eventually(has_scheduled_the_call)
         # The SDK does not allow two workers of the same queue with one client.
