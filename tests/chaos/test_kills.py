@@ -161,7 +161,6 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
         points.release(name)
         await worker.start()
     document = await result_within(handle, 240)
-    output = (await handle.query("status"))["output"]
-    assert (document["status"], output) == ("completed", values)
+    assert (document["status"], (await handle.query("status"))["output"]) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
     await check_history(await handle.fetch_history())

@@ -101,8 +101,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         await points.wait_for_point("b")
 
         async def is_first_sub_goal_done() -> bool:
-            result = await handle.query(wire.QUERY_STATUS)
-            return bool(result["nodes"]["sg1"]["status"] == "completed")
+            return bool((await handle.query(wire.QUERY_STATUS))["nodes"]["sg1"]["status"] == "completed")
 
         await eventually(is_first_sub_goal_done)
         await worker.kill()

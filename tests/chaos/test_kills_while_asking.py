@@ -90,7 +90,6 @@ async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
     async with killed_at("effect", points, worker):
         pass
 
-    document = await result_within(handle, 240)
-    assert document["nodes"]["effect"]["result"] == "Fred"
+    assert (await result_within(handle, 240))["nodes"]["effect"]["result"] == "Fred"
     assert attempts_of(folder) == ["effect"]
     await check_history(await handle.fetch_history())

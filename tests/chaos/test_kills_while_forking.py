@@ -88,8 +88,7 @@ async def _kill(process: RunningProcess) -> None:
 async def _cancel_after_effect(server: LiveServer, points: FaultPoints, run_id: str) -> None:
     """Start a run, answer its request, and cancel the run after the effect of `cut` and before the result."""
     points.hold("cut")
-    client = await server.start()
-    handle = await start_run(client, _PLAN, workflow_id=run_id)
+    handle = await start_run(await server.start(), _PLAN, workflow_id=run_id)
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, _ANSWER)
     await points.wait_for_point("cut")
     await handle.signal(wire.CANCEL, {"by": "ann"})
@@ -193,8 +192,7 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     await worker.kill()
     await restart_server(private_server)
     points.release("cut")
-    second_output = await command.run()
-    assert second_output["fork_run_id"] == first_output["fork_run_id"]
+    assert (await command.run())["fork_run_id"] == first_output["fork_run_id"]
     await worker.start()
     await _assert_fork_finishes_the_run(private_server, folder, first_output["fork_run_id"])
 

@@ -59,8 +59,7 @@ class LocalRun:
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
-        policy = policy_of_extender(plan.extender)
-        self.scheduler = create_scheduler(plan, inputs, policy=policy or ALLOW_ALL)
+        self.scheduler = create_scheduler(plan, inputs, policy=policy_of_extender(plan.extender) or ALLOW_ALL)
         self.scheduler.features.extension.set_extender(extender_of(plan))
         self.calls: list[Call] = []
         self._script = [*script]

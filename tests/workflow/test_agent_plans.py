@@ -76,8 +76,7 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
     async with serve_script("Much.") as (model, runs):
         handle = await start(runs, plan, llm_card("reader"))
         assert (await checked_document(runs, handle))["output"] == {"read": "Much."}
-        child = client.get_workflow_handle(f"{handle.id}/read")
-        assert len((await child.fetch_history()).to_json()) < 30_000
+        assert len((await client.get_workflow_handle(f"{handle.id}/read").fetch_history()).to_json()) < 30_000
     result = messages_of(model.calls[0])[1][1]
     assert result.startswith("Result of long:\n\nxxx")
     assert result.endswith("characters are omitted]\n\nSum completed up.")

@@ -123,8 +123,7 @@ def raw_stream(text: str) -> Raw:
     """Return a streamed completion with a text that is not validated and may have lone surrogates."""
     choice = {"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": text}}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "small", "choices": [choice]}
-    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
-    return Raw(body.encode(), content_type="text/event-stream")
+    return Raw(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), content_type="text/event-stream")
 
 
 def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]:

@@ -45,8 +45,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         first_part = ANSWER_TEXT[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
         release_event.set()
-        document = bare_document(await document_of(handle))
-        assert document["output"] == ANSWER_TEXT
+        assert bare_document(await document_of(handle))["output"] == ANSWER_TEXT
         complete_texts = [
             await reader.complete_text(ANSWER_TEXT) for reader in (early_reader, late_reader, remote_reader)
         ]

@@ -197,8 +197,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
 
 
 async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique_name: str) -> None:
-    plan = {"nodes": [call("o", "order", name=unique_name, choices=["red", "blue"])]}
-    handle = await runs.start(plan)
+    handle = await runs.start({"nodes": [call("o", "order", name=unique_name, choices=["red", "blue"])]})
     await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
     expected = ("SELECTION", ["red", "blue"], "ann", "raised")
@@ -239,8 +238,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
 async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
     request = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
-        plan = {"nodes": [call("a", "ask_wrongly", request=request)]}
-        document = await runs.run(plan)
+        document = await runs.run({"nodes": [call("a", "ask_wrongly", request=request)]})
         await runs.check_runs()
     assert document["nodes"] == {
         "a": failed_node("too_many_human_requests: it asked 3 times, and asks again", attempts=4)
@@ -325,7 +323,6 @@ async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) ->
     ]
     for name in "acb":
         await answer(handle, name, {"approved": True})
-    document = await document_of(handle)
-    assert document["status"] == "completed"
+    assert (await document_of(handle))["status"] == "completed"
     attributes = (await handle.describe()).typed_search_attributes
     assert (attributes.get(state_key), attributes.get(awaiting_key)) == ("completed", None)

@@ -47,8 +47,7 @@ async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
-    document = await document_of(handle)
-    usage = document["usage"]
+    usage = (await document_of(handle))["usage"]
     agents = {name: agent_usage["tokens"] for name, agent_usage in usage.get("agents", {}).items()}
     return usage["calls"], usage["tokens"], agents
 
@@ -85,8 +84,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         await wait_for_request(runs, handle)
 
         await wait_for_node(runs, handle, "s39", "completed")
-        view = await view_of(runs, handle)
-        assert view.run_id != handle.first_execution_run_id
+        assert (await view_of(runs, handle)).run_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
         document = await checked_document(runs, handle)
@@ -153,5 +151,4 @@ async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Ser
         view = await wait_for_request(runs, handle)
         assert sum(note["code"] == "message_rejected" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
-        document = await checked_document(runs, handle)
-        assert document["status"] == "completed"
+        assert (await checked_document(runs, handle))["status"] == "completed"

@@ -106,8 +106,7 @@ async def run_nodes(runs: Runs, *nodes: Document) -> tuple[str, Document]:
     """Run nodes to their end. Return the run ID and the nodes of the document."""
     handle = await runs.start({"nodes": list(nodes)})
     await handle.result()
-    document = await runs.read_document(handle)
-    return handle.id, document["nodes"]
+    return handle.id, (await runs.read_document(handle))["nodes"]
 
 
 async def test_later_runs_reuse_a_cached_result_and_show_its_source(

@@ -90,8 +90,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
         short_node("each", unique_name, "{{item}}", for_each=["x", "y"]),
         inputs={"n": {"type": "integer"}},
     )
-    handle = await runs.start(plan, inputs={"n": 1})
-    document = await document_of(handle)
+    document = await document_of(await runs.start(plan, inputs={"n": 1}))
     message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
     nodes = bare_document(document)["nodes"]
     assert nodes.pop("rows")["status"] == "completed"
@@ -137,8 +136,7 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, g
     gate.open()
     assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(gate.name)
     assert gate.call_count == 2, "the slow call continues in its own activity"
-    activity_ids = await read_activity_ids(handle)
-    assert {"slow", "later"} <= {*activity_ids}
+    assert {"slow", "later"} <= {*await read_activity_ids(handle)}
 
 
 async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique_name: str) -> None:
@@ -148,8 +146,7 @@ async def test_batches_with_large_arguments_are_split_between_workflow_tasks(run
         map_node | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}},
         inputs={"large": {"type": "string"}},
     )
-    document = await runs.run(plan, inputs={"large": "x" * 240_000})
-    assert document["nodes"]["each"]["status"] == "completed"
+    assert (await runs.run(plan, inputs={"large": "x" * 240_000}))["nodes"]["each"]["status"] == "completed"
 
 
 @without_cache
@@ -167,8 +164,7 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
         return {"one", "two"} <= {*await read_activity_ids(handle)}
 
     await eventually(have_left_the_batch)
-    result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
-    assert result["ok"]
+    assert (await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"}))["ok"]
     await wait_for_node(runs, handle, "n", "blocked")
     assert bench.clean_ups.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
@@ -192,8 +188,7 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
         return await original_record(self, result)
 
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
-    handle = await runs.start({"nodes": chain(unique_name, 5)})
-    document = await document_of(handle)
+    document = await document_of(await runs.start({"nodes": chain(unique_name, 5)}))
     expected = {**{f"n{n}": completed_node(7) for n in (0, 1, 3, 4)}, "n2": completed_node(7, attempts=2)}
     assert bare_document(document)["nodes"] == expected
     assert [len(bench.effects[f"{unique_name} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]

@@ -98,8 +98,7 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
         return any(f"rate limit 10/s on {service.name}, " in reason and "calls ahead" in reason for reason in reasons)
 
     await wait_for_view(served_runs.client, handle.id, is_limited)
-    document = await document_of(handle)
-    assert document["status"] == "completed"
+    assert (await document_of(handle))["status"] == "completed"
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
     max_starts = max(

@@ -49,8 +49,7 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
     async with ModelServer(busy(retry_after=1), "short") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, ToolRegistry.of(order, fetch), settings=settings) as runs:
-            handle = await runs.start(plan)
-            document = await document_of(handle)
+            document = await document_of(await runs.start(plan))
             assert document["status"] == "completed", document
             assert order_attempts == [1, 1, 2, 2]
             assert sorted(fetch_attempts) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]

@@ -114,10 +114,8 @@ async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_r
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": child_plan}]}}]})
     await wait_for_requests_of_children(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
-    result = await answer(handle, "in/side/deep/check", {"approved": True})
-    assert result["ok"] is True
-    document = await document_of(handle)
-    assert document["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
+    assert (await answer(handle, "in/side/deep/check", {"approved": True}))["ok"] is True
+    assert (await document_of(handle))["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
 
 
 async def test_invalid_answer_forwarded_to_a_child_run_is_noted_in_the_child_run(runs: Runs) -> None:
@@ -136,8 +134,7 @@ async def test_invalid_answer_forwarded_to_a_child_run_is_noted_in_the_child_run
 async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human_node("check")]}})
     await signal_answer(handle, "check", {"approved": True})
-    document = await ended_document(runs, handle)
-    assert bare_document(document)["nodes"] == {"check": completed_node(_APPROVED)}
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"check": completed_node(_APPROVED)}
 
 
 # Dependents of an answer.

@@ -92,8 +92,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
     source = document["nodes"]["unaffected"]["lineage"]["reused"]
     assert source == {"run_id": first_run.id, "node_id": "unaffected"}
-    view = await RunReader(runs.client, second_run.id).read()
-    assert outcomes_of(view.document()) == outcomes_of(document)
+    assert outcomes_of((await RunReader(runs.client, second_run.id).read()).document()) == outcomes_of(document)
 
 
 async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench: Bench, unique_name: str) -> None:

@@ -71,8 +71,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
     )
     handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
-    reset_run = await _reset(cached_runs, handle)
-    assert (await document_of(reset_run))["status"] == "completed"
+    assert (await document_of(await _reset(cached_runs, handle)))["status"] == "completed"
     effects: Mapping[str, list[str]] = {
         name: bench.effects[f"{unique_name} {name}"] for name in ("plain", "each", "inner")
     }
@@ -83,8 +82,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
 
 async def _reset(runs: Runs, handle: Handle) -> Handle:
     """Reset a run to its start, and return the handle of the new execution."""
-    history = await handle.fetch_history()
-    [first_completion, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+    [first_completion, *_] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
     request = ResetWorkflowExecutionRequest(
         namespace=runs.client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),

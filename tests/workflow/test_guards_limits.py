@@ -188,8 +188,7 @@ async def test_options_that_temporal_rejects_fail_their_node(runs: Runs) -> None
 
 async def test_retry_delay_of_a_tool_is_limited_to_a_day(runs: Runs) -> None:
     """Guard F8: a tool that requests a delay of 400,000 days would keep its run open."""
-    plan = {"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]}
-    handle = await runs.start(plan)
+    handle = await runs.start({"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]})
 
     async def is_backing_off() -> bool:
         pending = (await handle.describe()).raw_description.pending_activities

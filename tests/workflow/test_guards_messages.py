@@ -84,8 +84,7 @@ async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
         await handle.signal(wire.CANCEL, {})
     connection = Connection(strict_runs.client, strict_server.server, frozenset())
     await Steering(connection).cancel(handle.id, CommandAuthor(reason="enough"))
-    document = await document_of(handle)
-    assert document["status"] == "cancelled"
+    assert (await document_of(handle))["status"] == "cancelled"
     await strict_runs.check_runs()
 
 
@@ -95,10 +94,8 @@ async def test_rejected_updates_do_not_count_towards_the_update_limit(strict_run
     outcomes = await _await_calls([handle.execute_update("unknown_update", number) for number in range(130)])
     assert {type(outcome) for outcome in outcomes} == {WorkflowUpdateFailedError}
     gate.open()
-    document = await document_of(handle)
-    assert document["nodes"]["a"]["result"] == gate.name
-    events = (await handle.fetch_history()).events
-    assert len(events) < 100
+    assert (await document_of(handle))["nodes"]["a"]["result"] == gate.name
+    assert len((await handle.fetch_history()).events) < 100
     await strict_runs.check_runs()
 
 

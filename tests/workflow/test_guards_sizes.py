@@ -108,8 +108,7 @@ async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(r
 @pytest.mark.alone
 async def test_results_that_would_fill_the_history_do_not_terminate_the_run(foreign_runs: Runs) -> None:
     """Guard S8, F2: at 50 MB of history the server would terminate the run."""
-    items = list(range(260))
-    node = tool_node("each", "foreign.text", for_each=items, arguments={"size": 200_000})
+    node = tool_node("each", "foreign.text", for_each=list(range(260)), arguments={"size": 200_000})
     document = await document_of(await foreign_runs.start({"nodes": [node]}))
     completed_count = Counter(node["status"] for node in document["nodes"].values())["completed"]
     if document["status"] == "completed":
@@ -124,8 +123,7 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
 @pytest.mark.alone
 async def test_foreign_results_near_the_server_limit_do_not_terminate_the_run(foreign_runs: Runs) -> None:
     """Guard F2: a result of an activity of another program may have 2 MB, and is stored in history."""
-    items = list(range(28))
-    node = tool_node("each", "foreign.text", for_each=items, arguments={"size": 1_900_000})
+    node = tool_node("each", "foreign.text", for_each=list(range(28)), arguments={"size": 1_900_000})
     document = await document_of(await foreign_runs.start({"nodes": [node]}))
     assert document["status"] == "completed" or document["error"]["code"] == "too_large"
 
@@ -179,8 +177,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_lar
     document = await document_of(await runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
     view = await RunReader(runs.client, document["run_id"]).read()
-    region_document = await hydrated_document(view, runs.store, only_node="n0")
-    error = region_document["nodes"]["n0"]["error"]
+    error = (await hydrated_document(view, runs.store, only_node="n0"))["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")
 

@@ -99,8 +99,7 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
         ModelServer(*steps) as model,
         serving_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
     ):
-        tools = {**runs.tools, "agent.looker": agent_declaration(card)}
-        handle = await runs.start({"nodes": nodes}, tools=tools)
+        handle = await runs.start({"nodes": nodes}, tools={**runs.tools, "agent.looker": agent_declaration(card)})
         document = await ended_document(runs, handle)
         await runs.check_runs()
     assert _lineage_fields(document, "first") == {

@@ -65,8 +65,7 @@ def _services(plan_client: Client) -> Services:
 
 
 async def _runs_have_statuses(plan_client: Client, tag: str, statuses: set[str]) -> bool:
-    runs = await plan_client.list_runs(tags={"test": tag})
-    return {run.status.value for run in runs} == statuses
+    return {run.status.value for run in await plan_client.list_runs(tags={"test": tag})} == statuses
 
 
 async def test_lists_of_runs_and_requests_read_no_history(plan_client: Client) -> None:
@@ -174,10 +173,8 @@ async def test_start_with_an_api_key_makes_at_most_three_calls_to_temporal(
                 return await create_services(connection, settings).runs.count_open_runs(owner) == 1
 
             await eventually(is_counted)
-            page = (await http.get("/v1/runs")).json()
-            assert [run["run_id"] for run in page["data"]] == [run_id]
-            run_filter = RunFilter(owner="ann-unknown")
-            assert await context.runs.list_runs(run_filter=run_filter) == []
+            assert [run["run_id"] for run in (await http.get("/v1/runs")).json()["data"]] == [run_id]
+            assert await context.runs.list_runs(run_filter=RunFilter(owner="ann-unknown")) == []
     await client.get_workflow_handle(run_id).terminate()
 
 
@@ -196,8 +193,7 @@ async def test_long_title_tags_and_assignees_do_not_terminate_a_run(plan_client:
 
 
 async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, plan_client: Client) -> None:
-    connection = await connection_of(client)
-    runs = create_services(connection, plan_client.settings).runs
+    runs = create_services(await connection_of(client), plan_client.settings).runs
     run_id = f"damaged-{uuid4().hex}"
     await client.start_workflow(
         "RunPlan", {}, id=run_id, task_queue="queue-without-workers", memo={"dagwright_title": {"no": "text"}}

@@ -36,8 +36,7 @@ def _registry_with_long_failures(bench: Bench) -> ToolRegistry:
 
 
 async def _read_error_and_notes(runs: Runs, handle: Handle, node_id: str) -> Document:
-    view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only_node=node_id)
+    document = await hydrated_document(await view_of(runs, handle), runs.store, only_node=node_id)
     return {"error": document["nodes"][node_id]["error"], "notes": document["notes"]}
 
 

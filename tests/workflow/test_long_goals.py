@@ -69,8 +69,7 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScri
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
-        full_reuse_draft = await _create_draft(runs, handle.id)
-        assert [*full_reuse_draft.prediction.reused] == ["plan", "read", "a", "b", "answer"]
+        assert [*(await _create_draft(runs, handle.id)).prediction.reused] == ["plan", "read", "a", "b", "answer"]
         new_answer_draft = await _create_draft(runs, handle.id, "answer")
         assert [*new_answer_draft.prediction.reused] == ["plan", "read", "a", "b"]
         document = bare_document(await document_of(await _start_fork(runs, new_answer_draft)))
@@ -95,8 +94,7 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
         ]
         draft = await _create_draft(runs, handle.id, rerun)
         assert [*draft.prediction.runs.items()] == [(rerun, "was selected to run again")]
-        fork_handle = await _start_fork(runs, draft)
-        document = bare_document(await document_of(fork_handle))
+        document = bare_document(await document_of(await _start_fork(runs, draft)))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _create_draft(runs, handle.id, rerun, "b")
     planner_node_ids = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]

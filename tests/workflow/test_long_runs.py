@@ -154,10 +154,8 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
-        dependent_node = tool_node("after", "echo", "n59")
-        handle = await runs.start({"nodes": [*_chains(60, "n"), dependent_node]})
-        document = bare_document(await document_of(handle))
-        assert document["output"] == {"after": {}}
+        handle = await runs.start({"nodes": [*_chains(60, "n"), tool_node("after", "echo", "n59")]})
+        assert bare_document(await document_of(handle))["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
         await runs.check_runs()
     start_attributes = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
@@ -339,8 +337,7 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(runs: 
 
 async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, gate: Gate) -> None:
     """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
-    held_node = hold_node("hold", gate.name, heartbeat="1s")
-    handle = await runs.start({"nodes": [held_node, *_chains(120, "n")]})
+    handle = await runs.start({"nodes": [hold_node("hold", gate.name, heartbeat="1s"), *_chains(120, "n")]})
     newest_execution = runs.client.get_workflow_handle(handle.id)
 
     async def has_reached_hard_limit() -> bool:
@@ -350,8 +347,7 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, gate: Gat
     await eventually(has_reached_hard_limit)
     assert (await newest_execution.describe()).run_id == handle.first_execution_run_id
     gate.open()
-    document = bare_document(await document_of(handle))
-    assert document["output"] == {"hold": gate.name, "n119": 120.0}
+    assert bare_document(await document_of(handle))["output"] == {"hold": gate.name, "n119": 120.0}
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -408,8 +404,7 @@ def _end_of_first_timer(history: WorkflowHistory) -> datetime:
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
     task = events[timer.workflow_task_completed_event_id].workflow_task_completed_event_attributes
-    start_time = events[task.started_event_id].event_time.ToDatetime()
-    return start_time + timer.start_to_fire_timeout.ToTimedelta()
+    return events[task.started_event_id].event_time.ToDatetime() + timer.start_to_fire_timeout.ToTimedelta()
 
 
 async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique_name: str) -> None:

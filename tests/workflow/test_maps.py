@@ -112,8 +112,7 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     plan = _map_plan(list(range(size)), dependent_node, tool="echo", arguments={"n": "{{item}}", "index": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
-    last_result = {"n": size - 1, "index": size - 1}
-    assert document["output"] == {"after": {"ends": [{"n": 0, "index": 0}, last_result]}}
+    assert document["output"] == {"after": {"ends": [{"n": 0, "index": 0}, {"n": size - 1, "index": size - 1}]}}
     assert list(document["nodes"]) == ["m", "after"]
     assert document["nodes"]["m"]["items"] == {"completed": size}
     full_document = await runs.read_document(handle, full=True)
@@ -165,8 +164,7 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
 
 async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
     table = call("table", "wide_table", rows=2_000, size=190)
-    plan = _map_plan("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
-    document = await runs.run(plan)
+    document = await runs.run(_map_plan("{{table.result.rows}}", table, tool="echo", key="{{item.text}}"))
     assert document["nodes"]["m"] == failed_node(
         "too_large: the key of item 0 needs a part of the item that is in the payload store, where the run itself "
         "cannot read it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every "

@@ -63,8 +63,7 @@ def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
-    handle = await mcp_runs.start(plan_of(_node("srv.say", text="x")))
-    [history] = await histories_of(client, handle)
+    [history] = await histories_of(client, await mcp_runs.start(plan_of(_node("srv.say", text="x"))))
     [scheduled_call] = scheduled_calls(history)
     assert (scheduled_call.activity_type.name, scheduled_call.activity_id) == ("srv.say", "n")
 

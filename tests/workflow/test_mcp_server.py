@@ -159,8 +159,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, m
 async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: McpBench, mode: str) -> None:
     request_node = human_node("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
-        result = await call("run_plan", plan=plan_of(request_node))
-        run_id = result["run_id"]
+        run_id = (await call("run_plan", plan=plan_of(request_node)))["run_id"]
         ambiguous_error = await call.error_result("answer_feedback", run_id=run_id, approved=True)
         invalid_result = await call.error_result(
             "answer_feedback", run_id=run_id, request_id="each[1]", text="no", value=3

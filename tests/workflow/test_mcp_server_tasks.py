@@ -133,8 +133,7 @@ async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> N
 async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         plan = plan_of(human_node("check"), output="{{check.result.approved}}")
-        created_task = await task_client.call("run_plan", plan=plan, run_id=unique_name)
-        assert isinstance(created_task, _CreatedTask)
+        assert isinstance(await task_client.call("run_plan", plan=plan, run_id=unique_name), _CreatedTask)
         result = await task_client.wait_for_status(unique_name, "input_required")
         assert result.input_requests is not None
         assert result.input_requests["check"]["method"] == "elicitation/create"

@@ -139,14 +139,12 @@ async def test_plan_that_grows_when_it_is_encoded_again_is_rejected(runs: Runs) 
         + b",".join([b"1e15"] * 200_000)
         + b"]}}]}}"
     )
-    document = await runs.run_raw(raw_value(encoded_plan))
-    assert document["error"].startswith("too_large: ")
+    assert (await runs.run_raw(raw_value(encoded_plan)))["error"].startswith("too_large: ")
 
 
 async def test_plan_with_very_many_problems_is_rejected(runs: Runs) -> None:
     nodes = [{"id": f"n{number}" + "z" * 180, "tool": f"nope{number}"} for number in range(4_000)]
-    document = await runs.run_raw({"plan": {"nodes": nodes}})
-    assert document["error"].startswith("unknown_tool: ")
+    assert (await runs.run_raw({"plan": {"nodes": nodes}}))["error"].startswith("unknown_tool: ")
 
 
 INVALID_SIGNAL_ARGUMENTS: list[tuple[Any, ...]] = [

@@ -54,8 +54,7 @@ def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) 
 
 async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
     """Read the document of a node, as the command `node` does."""
-    view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only_node=node_id)
+    document = await hydrated_document(await view_of(runs, handle), runs.store, only_node=node_id)
     node_document: Document = document["nodes"][node_id]
     return node_document
 

@@ -171,8 +171,7 @@ async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) 
         human_node("words", "CLARIFICATION"),
         human_node("allowed"),
     ]
-    handle = await python_runs.runs.start(plan_of(*nodes))
-    run = python_runs.handle_of(handle)
+    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
 
     async def has_requests() -> bool:
         return len(await run.feedback_requests()) == 4
@@ -207,8 +206,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
         call("slow", "hold", name=f"{unique_name} slow"),
         call("broken", "give_up"),
     ]
-    handle = await python_runs.runs.start(plan_of(*nodes))
-    run = python_runs.handle_of(handle)
+    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
     await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
@@ -240,8 +238,7 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: Python
     await run.set_result("b", {"amount": 2}, reason="counted manually", by="ann")
     await run.retry("c", by="ann")
     gate.open()
-    result = await run.result()
-    assert result.output == {"b": {"amount": 2}, "c": gate.name}
+    assert (await run.result()).output == {"b": {"amount": 2}, "c": gate.name}
     expected = ["node.started c", "node.completed c"]
     assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
     assert [(command["command"], command["by"]) for command in (await run.lineage("b")).commands] == [
@@ -251,19 +248,16 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: Python
 
 async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_runs: PythonRuns) -> None:
     nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
-    handle = await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}"))
-    run = python_runs.handle_of(handle)
+    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}")))
     assert (await run.result()).output == 13
     changed_plan = plan_of(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
     preview = await run.preview_fork(changed_plan)
     assert (preview.reused, [*preview.runs]) == (("a",), ["b"])
     fork = await run.fork(changed_plan)
-    repeated_fork = await run.fork(changed_plan)
-    assert fork.id == repeated_fork.id == preview.run_id
+    assert fork.id == (await run.fork(changed_plan)).id == preview.run_id
     with pytest.raises(RunIdInUse, match=f"^the fork '{fork.id}' was started with other tags; choose another id"):
         await run.fork(changed_plan, tags={"team": "blue"})
-    result = await fork.result()
-    assert result.output == 23
+    assert (await fork.result()).output == 23
     assert (await fork.lineage("a")).reused is not None
     python_runs.runs.include_in_checks(python_runs.runs.client.get_workflow_handle(fork.id))
 

@@ -47,8 +47,7 @@ def _plan(gate_name: str) -> dict[str, Any]:
 
 
 async def _read_details(handle: Handle) -> str:
-    metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
-    return str(metadata.current_details)
+    return str((await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)).current_details)
 
 
 @without_cache
@@ -99,8 +98,7 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, gate: Gate) 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
     """The run is started as in the Temporal UI: with a plan, and without search attributes."""
     gate_name = uuid4().hex
-    held_node = hold_node("held", gate_name)
-    handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
+    handle = await runs.start_raw({"plan": {"nodes": [hold_node("held", gate_name)]}})
     await eventually(lambda: gate_name in bench.entered)
     assert await _read_state_values(handle) == ["running"]
     bench.open(gate_name)
@@ -129,14 +127,12 @@ def _create_explainer(runs: Runs) -> RunExplainer:
 
 def _plan_with_nested_sub_plans(gate_name: str) -> dict[str, Any]:
     """Return a plan that waits for a held tool in a grandchild run."""
-    inner_plan = {"nodes": [hold_node("held", gate_name)]}
-    middle_plan = {"nodes": [{"id": "in/ner", "plan": inner_plan}]}
+    middle_plan = {"nodes": [{"id": "in/ner", "plan": {"nodes": [hold_node("held", gate_name)]}}]}
     return {"nodes": [{"id": "outer", "plan": middle_plan}, tool_node("publish", "echo", "outer")]}
 
 
 async def _explain_node(runs: Runs, handle: Handle, node_id: str) -> str:
-    explanation = await _create_explainer(runs).explain_node(handle.id, node_id)
-    return explanation.describe(lambda _: "then")
+    return (await _create_explainer(runs).explain_node(handle.id, node_id)).describe(lambda _: "then")
 
 
 async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, gate: Gate) -> None:
@@ -176,8 +172,7 @@ async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs:
 
 @pytest.mark.usefixtures("small_pages")
 async def test_explanation_of_a_node_in_an_offloaded_region_has_its_dependencies(runs: Runs) -> None:
-    count = 410
-    nodes = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}" if n else 1) for n in range(count)]
+    nodes = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}" if n else 1) for n in range(410)]
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
 

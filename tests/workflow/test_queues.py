@@ -84,8 +84,7 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
 
 async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, cached_runs: Runs) -> None:
     queue = f"remote-{uuid4().hex}"
-    remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
-    runs = with_tools(cached_runs, {"remote": remote_tool})
+    runs = with_tools(cached_runs, {"remote": ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)})
     inner_plan = {"nodes": [call("x", "remote")]}
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
@@ -109,8 +108,7 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
 @pytest.mark.slow
 async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Client, cached_runs: Runs) -> None:
     queue = f"remote-{uuid4().hex}"
-    remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
-    runs = with_tools(cached_runs, {"remote": remote_tool})
+    runs = with_tools(cached_runs, {"remote": ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)})
     parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("x", "remote")]}}]})
     await wait_for_status(client, parent_handle.id, "waiting")
     await parent_handle.terminate()

@@ -74,8 +74,7 @@ async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) ->
 async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> None:
     length_nodes = [call(f"n{n}", "length", text="x" * 300_000 + "{{root.result}}") for n in range(8)]
     handle = await runs.start({"nodes": [call("root", "text", size=5), *length_nodes]})
-    document = await document_of(handle)
-    assert document["output"] == {f"n{n}": 300_005 for n in range(8)}
+    assert (await document_of(handle))["output"] == {f"n{n}": 300_005 for n in range(8)}
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
@@ -84,8 +83,7 @@ async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_regi
     text_nodes = [tool_node(f"t{n}", "text", "root", arguments={"size": 140_000}) for n in range(16)]
     conditional_nodes = [tool_node(f"a{n}", "echo", when=f"t{n}.result != ''") for n in range(16)]
     handle = await runs.start({"nodes": [root_node, *text_nodes, *conditional_nodes]})
-    document = await document_of(handle)
-    assert {node["status"] for node in document["nodes"].values()} == {"completed"}
+    assert {node["status"] for node in (await document_of(handle))["nodes"].values()} == {"completed"}
     assert not any(activity_id.startswith("t") for activity_id in await read_activity_ids(handle))
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
@@ -117,10 +115,8 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
         "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
     )
     assert document["nodes"]["text5"]["result"]["bytes"] == 50_007
-    document_with_values = await runs.read_document(handle)
-    assert document_with_values["nodes"]["text5"]["result"] == "x" * 50_005
-    history = await handle.fetch_history()
-    assert sum(event.ByteSize() for event in history.events) < 200_000
+    assert (await runs.read_document(handle))["nodes"]["text5"]["result"] == "x" * 50_005
+    assert sum(event.ByteSize() for event in (await handle.fetch_history()).events) < 200_000
 
 
 async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(

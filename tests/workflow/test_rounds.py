@@ -163,8 +163,7 @@ async def test_intention_prompt_has_the_previous_turns(client: Client, tmp_path:
     turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
     plan = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *CLARIFICATION_SCRIPT) as (server, runs):
-        handle = await runs.start_raw({"plan": plan}, workflow="PlanAndExecute")
-        document = await checked_document(runs, handle)
+        document = await checked_document(runs, await runs.start_raw({"plan": plan}, workflow="PlanAndExecute"))
     assert (document["status"], document["rounds"]["max_rounds"]) == ("completed", 3)
     prompt = prompt_of(server, "intention")
     assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in prompt

@@ -52,8 +52,7 @@ async def _start_command(state_dir: Path) -> asyncio.subprocess.Process:
 
 async def _read_first_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), timeout=240)
-    return line.decode().strip()
+    return (await asyncio.wait_for(process.stdout.readline(), timeout=240)).decode().strip()
 
 
 async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:

@@ -58,8 +58,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
     await handle.signal("ring")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
     await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
-    notes = (await view_of(runs, handle)).document()["notes"]
-    assert notes == (await handle.query(wire.QUERY_STATUS))["notes"]
+    assert (await view_of(runs, handle)).document()["notes"] == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
     assert bare_document(document)["nodes"] == {"held": completed_node(gate.name), "after": completed_node({})}
@@ -92,8 +91,7 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, gate: Gate) -> Non
 
 @without_cache
 async def test_sub_plans_are_paused_with_their_run(runs: Runs, gate: Gate) -> None:
-    child_plan = _plan_with_held_node(gate.name)
-    handle = await gate.start_run(runs, {"nodes": [{"id": "child", "plan": child_plan}]})
+    handle = await gate.start_run(runs, {"nodes": [{"id": "child", "plan": _plan_with_held_node(gate.name)}]})
     await handle.signal(wire.PAUSE, {"by": "ann"})
     child_handle = runs.client.get_workflow_handle(f"{handle.id}/child")
     await eventually(lambda: _has_note(child_handle, "paused by ann"))
@@ -105,8 +103,7 @@ async def test_sub_plans_are_paused_with_their_run(runs: Runs, gate: Gate) -> No
 
 
 async def _has_note(handle: Handle, message: str) -> bool:
-    document = await handle.query(wire.QUERY_STATUS)
-    return any(note["message"] == message for note in document["notes"])
+    return any(note["message"] == message for note in (await handle.query(wire.QUERY_STATUS))["notes"])
 
 
 async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -146,8 +143,7 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, gate: Gate) -
     expected = ("running", [_note("set_limits", "deadline 1h set by ann: slow today")])
     assert (view.status, view.document()["notes"]) == expected
     gate.open()
-    document = await ended_document(runs, handle)
-    assert bare_document(document)["nodes"] == {"n0": completed_node(gate.name)}
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"n0": completed_node(gate.name)}
 
 
 async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_actor(runs: Runs, gate: Gate) -> None:
@@ -158,8 +154,7 @@ async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_acto
     document = await document_of(handle)
     message = f"deadline_exceeded: the run exceeded its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", message)
-    view = await view_of(runs, handle)
-    assert view.document() == with_run_error(document)
+    assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
 async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, gate: Gate) -> None:
@@ -170,8 +165,7 @@ async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, gate: Gate
     view = await view_of(runs, handle)
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
     gate.open()
-    document = await ended_document(runs, handle)
-    assert (document["status"], gate.max_running_count) == ("completed", 3)
+    assert ((await ended_document(runs, handle))["status"], gate.max_running_count) == ("completed", 3)
 
 
 async def test_map_batches_share_a_changed_limit(
@@ -279,8 +273,7 @@ async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed
     await eventually(lambda: gate.running_count == 0)
     await handle.cancel()
     document = await document_of(handle)
-    history = await handle.fetch_history()
-    completions = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    completions = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
     completed_ids = [node_id for node_id, node in document["nodes"].items() if node["status"] == "completed"]
     assert len(completed_ids) == len(completions)
     await uncached_runs.check_runs()

@@ -318,8 +318,7 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     assert document["output"] == _reference("x" * 30_000_000)
     assert document["nodes"]["length"] == completed_node(digest_of("x" * 30_000_000))
     assert document["nodes"]["when"] == completed_node({})
-    history = await handle.fetch_history()
-    assert sum(event.ByteSize() for event in history.events) < 30_000
+    assert sum(event.ByteSize() for event in (await handle.fetch_history()).events) < 30_000
     assert (await runs.read_document(handle))["output"] == _reference("x" * 30_000_000)
     assert (await runs.read_document(handle, full=True))["output"] == "x" * 30_000_000
 
@@ -333,8 +332,7 @@ async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: B
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
             node = call("leak", "leak", token="{{secret.TOKEN}}")
-            use = call("use", "echo", x="{{leak.result.token}}")
-            handle = await runs.start({"nodes": [node, use]})
+            handle = await runs.start({"nodes": [node, call("use", "echo", x="{{leak.result.token}}")]})
             await document_of(handle)
             restored = await runs.read_document(handle)
             history = await handle.fetch_history()

@@ -72,8 +72,7 @@ async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its
 
 
 async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, gate: Gate) -> None:
-    innermost_plan = plan_of(_held_node(gate.name))
-    plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": innermost_plan})})
+    plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": plan_of(_held_node(gate.name))})})
     handle = await gate.start_run(runs, plan)
     await handle.signal("cancel", {"reason": "enough"})
     assert bare_document(await document_of(handle)) == {
@@ -110,8 +109,7 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
 
 async def test_terminated_sub_plan_fails_its_node(runs: Runs, gate: Gate) -> None:
     handle = await gate.start_run(runs, plan_of({"id": "sub", "plan": plan_of(_held_node(gate.name))}))
-    child = runs.client.get_workflow_handle(f"{handle.id}/sub")
-    await child.terminate("terminated manually")
+    await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("terminated manually")
     gate.open()
     assert bare_document(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
@@ -140,12 +138,9 @@ async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None
 async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) -> None:
     long_title = "t" * 100_000
     child_plan = plan_of(pure_node("x", 1, title=long_title), output="{{x.result}}")
-    plan = {"nodes": [{"id": "each", "for_each": list(range(32)), "plan": child_plan}]}
-    handle = await runs.start(plan)
+    handle = await runs.start({"nodes": [{"id": "each", "for_each": list(range(32)), "plan": child_plan}]})
     assert (await document_of(handle))["output"] == {"each": [2.0] * 32}
-    first_history = (await chain_of(runs.client, handle))[0]
-    timers = events_of(first_history, EventType.EVENT_TYPE_TIMER_STARTED)
-    assert len(timers) >= 2
+    assert len(events_of((await chain_of(runs.client, handle))[0], EventType.EVENT_TYPE_TIMER_STARTED)) >= 2
 
 
 async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:

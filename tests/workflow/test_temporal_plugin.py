@@ -142,8 +142,7 @@ async def test_plan_of_an_encrypting_application_can_be_listed_explained_and_ans
         await eventually(is_in_the_inbox)
         view = await runs.reader(run_id).read()
         assert (view.status, view.title) == ("waiting", "Order a secretlamp")
-        explanation = await runs.explain(run_id)
-        assert isinstance(explanation, RunExplanation)
+        assert isinstance(await runs.explain(run_id), RunExplanation)
         tags = {"order": order.id}
         listed_runs = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
         assert [(run.run_id, run.title) for run in listed_runs] == [(run_id, "Order a secretlamp")]

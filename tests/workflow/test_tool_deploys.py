@@ -64,8 +64,7 @@ class Deployment:
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""
         async with self.serve(*parts) as runs:
-            first_node = call("first", "begin", name="it")
-            handle = await runs.start({"nodes": [first_node, _GATE_NODE, *nodes]})
+            handle = await runs.start({"nodes": [call("first", "begin", name="it"), _GATE_NODE, *nodes]})
             await wait_for_view(self._client, handle.id, lambda view: view.nodes_done > 0)
         return handle
 
@@ -94,8 +93,7 @@ async def test_new_version_with_changed_code_and_a_new_tool_serves_the_run(deplo
     async with deployment.serve(_BEGIN_TOOL, changed_tool, new_tool) as runs:
         document = await deployment.checked_document(handle)
         assert document["nodes"]["second"]["result"] == "good day ann"
-        lineage = document["nodes"]["second"]["lineage"]
-        assert lineage["tool_version"] == runs.versions["greet"] != old_version
+        assert document["nodes"]["second"]["lineage"]["tool_version"] == runs.versions["greet"] != old_version
 
 
 async def test_call_of_a_removed_tool_waits_with_a_note_until_a_version_has_the_tool(deployment: Deployment) -> None:
@@ -183,5 +181,4 @@ async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(
 
 
 async def test_directory_has_no_unpublished_tools(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    assert await find_published_tools(store, ["unknown_tool"], task_queue="a queue") == {}
+    assert await find_published_tools(open_store(str(tmp_path)), ["unknown_tool"], task_queue="a queue") == {}

@@ -183,8 +183,7 @@ async def test_failed_call_of_a_paused_tool_waits_and_keeps_its_attempts(served_
     await resume_tool(served_runs.client, service.get, by=None, ramp_s=0.1)
     await eventually(lambda: len(service.calls) > 1)
     service.is_down = False
-    document = await document_of(handle)
-    assert (document["status"], service.calls) == ("completed", ["a"] * 3)
+    assert ((await document_of(handle))["status"], service.calls) == ("completed", ["a"] * 3)
 
 
 async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, service: Service) -> None:
@@ -202,8 +201,7 @@ async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, servic
 async def test_sub_plan_and_parent_run_wait_for_a_paused_tool(served_runs: Runs, service: Service) -> None:
     await pause_tool(served_runs.client, service.send, by="ann", reason=None)
     message = await _read_pause_message(served_runs, service.send)
-    child_plan = {"nodes": [_node("deep", service.send)]}
-    handle = await served_runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
+    handle = await served_runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [_node("deep", service.send)]}}]})
     document = (await wait_for_status(served_runs.client, handle.id, "waiting")).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", message)
     assert [(note["code"], note["node_id"]) for note in document["notes"]] == [("tool_paused", "sub")]
@@ -235,8 +233,7 @@ async def test_resume_of_a_tool_does_not_resume_a_manually_paused_call(served_ru
     service.is_down = True
     handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
-    execution = WorkflowExecution(workflow_id=handle.id)
-    await pause_call(served_runs.client, execution, "a", reason="I look at it")
+    await pause_call(served_runs.client, WorkflowExecution(workflow_id=handle.id), "a", reason="I look at it")
     await _wait_for_paused_calls(handle, 1)
     node = (await view_of(served_runs, handle)).document()["nodes"]["a"]
     assert (node["status"], node["reason"]) == ("waiting", f"paused by {served_runs.client.identity}: I look at it")

@@ -55,8 +55,7 @@ async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs:
 
 async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> None:
     node = tool_node("ship", "ship", for_each=["lamp", "desk"], arguments={"item": "{{item}}"})
-    handle = await shop_runs.start({"nodes": [node]})
-    result = (await read_ended_nodes(shop_runs, handle))["ship"]["result"]
+    result = (await read_ended_nodes(shop_runs, await shop_runs.start({"nodes": [node]})))["ship"]["result"]
     assert [item["shipped"] for item in result] == ["lamp", "desk"]
     assert len({item["as"] for item in result}) == 2
 
@@ -76,14 +75,12 @@ async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> No
     ids=["fails", "fails_twice", "takes_too_long"],
 )
 async def test_failure_of_a_workflow_fails_its_node(shop_runs: Runs, node: dict[str, Any], expected: Any) -> None:
-    handle = await shop_runs.start({"nodes": [node]})
-    assert await read_ended_nodes(shop_runs, handle) == {"ship": expected}
+    assert await read_ended_nodes(shop_runs, await shop_runs.start({"nodes": [node]})) == {"ship": expected}
 
 
 async def test_node_runs_until_its_workflow_completes(shop_runs: Runs) -> None:
     handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
-    child = await wait_for_running_shipment(shop_runs, handle)
-    await child.signal(ShipmentWorkflow.ship)
+    await (await wait_for_running_shipment(shop_runs, handle)).signal(ShipmentWorkflow.ship)
     assert (await read_ended_nodes(shop_runs, handle))["ship"]["result"]["shipped"] == "lamp"
 
 
@@ -97,8 +94,7 @@ async def test_cancellation_of_run_node_or_workflow_cancels_node_and_workflow(sh
         await handle.signal("cancel_node", {"node_id": "ship"})
     else:
         await child.cancel()
-    document = await ended_document(shop_runs, handle)
-    assert document["nodes"]["ship"]["status"] == "cancelled"
+    assert (await ended_document(shop_runs, handle))["nodes"]["ship"]["status"] == "cancelled"
     assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # a described workflow has a status
 
 
