@@ -205,6 +205,14 @@ async def serving_runs(
         yield Runs(client, task_queue=task_queue, tools=toolset.declarations(), store=toolset.store)
 
 
+@asynccontextmanager
+async def checked_runs(client: Client, registry: ToolRegistry, **options: Any) -> AsyncIterator[Runs]:
+    """Serve runs as `serving_runs` does. At the end of the block, check and replay each run."""
+    async with serving_runs(client, registry, **options) as runs:
+        yield runs
+        await runs.check_runs()
+
+
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
     """Return a toolset with the tools of `registry` as if they came from `--tools`."""
     return replace(toolset, user_tools=registry.with_queue(queue))

@@ -21,7 +21,7 @@ from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
 from tests.support.goals import call
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, bare_document, completed_node, document_of, failed_node, serving_runs
+from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, failed_node
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -55,9 +55,8 @@ async def serving_agents(
     if server is not None:
         settings = model_settings(server, folder, allow_private_addresses=True)
     tools = Bench().registry().merge(agent_tools(registry, environment))
-    async with serving_runs(client, tools, settings=settings) as runs:
+    async with checked_runs(client, tools, settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 def agent_node(node_id: str, name: str, objective: str, *dependencies: str, **fields: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
-from tests.support.runs import Document, Runs, serving_runs
+from tests.support.runs import Document, Runs, checked_runs
 
 pytestmark = pytest.mark.server
 
@@ -85,17 +85,15 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def worker(client: Client, settings: Settings) -> AsyncIterator[Runs]:
-    async with serving_runs(client, TOOLS, settings=settings) as runs:
+    async with checked_runs(client, TOOLS, settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 @pytest.fixture
 async def second_worker(client: Client, settings: Settings) -> AsyncIterator[Runs]:
     """A second worker with the same store, but without the memory of `worker`."""
-    async with serving_runs(client, TOOLS, settings=settings) as runs:
+    async with checked_runs(client, TOOLS, settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 def node(node_id: str, tool_name: str, *, name: str = "a", **fields: Any) -> Document:

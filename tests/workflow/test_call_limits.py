@@ -37,7 +37,7 @@ from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.people import tool_node, wait_for_view
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, check_history, document_of, events_of, scheduled_calls, serving_runs
+from tests.support.runs import Runs, check_history, checked_runs, document_of, events_of, scheduled_calls, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
 
@@ -80,9 +80,8 @@ def service() -> Service:
 
 @pytest.fixture
 async def served_runs(client: Client, service: Service, tmp_path: Path) -> AsyncIterator[Runs]:
-    async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_runs()
 
 
 async def _set_limit(runs: Runs, service: Service, text: str) -> None:
@@ -221,7 +220,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
 ) -> None:
     service.duration_s = 0.1
     settings = Settings(state_dir=tmp_path, limits=f"template:t_{service.name} concurrency=1")
-    async with serving_runs(client, service.registry(limit="concurrency=2"), settings=settings) as runs:
+    async with checked_runs(client, service.registry(limit="concurrency=2"), settings=settings) as runs:
         earlier_limit = parse_limit("concurrency=9")
         await declare_limit(client, service.subject, earlier_limit, task_queue=runs.task_queue)
 
@@ -252,7 +251,6 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         for handle in [await runs.start(service.plan(3), memo=memo) for _ in range(2)]:
             await document_of(handle)
         assert service.max_running_count == 1
-        await runs.check_runs()
 
 
 async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, tmp_path: Path) -> None:
@@ -276,7 +274,7 @@ async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, t
             model=model_name,
             limits=f"model:{model_name} tokens=60000",
         )
-        async with serving_runs(client, ToolRegistry.of(echo), settings=settings) as runs:
+        async with checked_runs(client, ToolRegistry.of(echo), settings=settings) as runs:
             plan = agent_plan(AgentSpec("helper", tools={"echo": runs.tools["echo"]}), prompt="Ask.", result_titles={})
             started_at = time.monotonic()
             document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
@@ -284,4 +282,3 @@ async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, t
             assert {node["attempts"] for node in document["nodes"].values()} == {1}
             # Each call uses as many tokens as the limit allows in 7 s. A call may start up to 6 s early.
             assert time.monotonic() - started_at > 7.5
-            await runs.check_runs()

@@ -22,7 +22,16 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.ledger import Ledger
 from tests.support.people import tool_node, view_of
-from tests.support.runs import Document, Runs, chain_of, document_of, end_of, scheduled_calls, serving_runs
+from tests.support.runs import (
+    Document,
+    Runs,
+    chain_of,
+    checked_runs,
+    document_of,
+    end_of,
+    scheduled_calls,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -214,12 +223,11 @@ async def test_failed_text_request_compensates_its_plan(
     )
     async with (
         ModelServer(plan, "I could not.") as server,
-        serving_runs(client, ledger.registry(), settings=model_settings(server, tmp_path)) as runs,
+        checked_runs(client, ledger.registry(), settings=model_settings(server, tmp_path)) as runs,
     ):
         plan_of_goal = goal_plan(runs, "Make a and b.", "make", "unmake", "refuse", max_replans=0)
         assert "unmake" not in json.dumps(plan_of_goal.nodes[0].arguments["messages"])
         document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_ALLOW_MAKE))
-        await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
@@ -234,12 +242,11 @@ async def test_compensation_continues_as_new(
     nodes = [call(name, "make", name=f"t:{name}") for name in names]
     plan = {"nodes": [*nodes, tool_node("refuse", "refuse", *names)], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("compensation"))
-    async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
+    async with checked_runs(short_history_client, ledger.registry(), settings=settings) as runs:
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
         view = await view_of(runs, handle)
-        await runs.check_runs()
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"

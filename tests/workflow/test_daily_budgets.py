@@ -17,7 +17,7 @@ from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
 from tests.support.people import tool_node, wait_for_view
 from tests.support.python_runs import services_of
-from tests.support.runs import Handle, Runs, document_of, serving_runs
+from tests.support.runs import Handle, Runs, checked_runs, document_of
 
 pytestmark = pytest.mark.server
 
@@ -38,7 +38,7 @@ async def test_runs_of_an_owner_share_a_daily_budget(
     subject = Subject("owner", owner)
     async with ModelServer(*["short"] * 3) as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
-        async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
+        async with checked_runs(client, ToolRegistry(), settings=settings) as runs:
             limit = parse_limit("calls=1/day concurrency=5")
             await set_limit(client, subject, limit, task_queue=runs.task_queue, by=None)
             assert (await document_of(await _start(runs, owner)))["status"] == "completed"
@@ -64,4 +64,3 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
             document = await document_of(second_handle)
             assert (document["status"], document["nodes"]["short"]["attempts"]) == ("completed", 1)
-            await runs.check_runs()

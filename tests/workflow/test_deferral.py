@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import document_of, serving_runs
+from tests.support.runs import checked_runs, document_of
 
 pytestmark = pytest.mark.server
 
@@ -48,14 +48,13 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
     )
     async with ModelServer(busy(retry_after=1), "short") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
-        async with serving_runs(client, ToolRegistry.of(order, fetch), settings=settings) as runs:
+        async with checked_runs(client, ToolRegistry.of(order, fetch), settings=settings) as runs:
             document = await document_of(await runs.start(plan))
             assert document["status"] == "completed", document
             assert order_attempts == [1, 1, 2, 2]
             assert sorted(fetch_attempts) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]
             attempts = {name: node["attempts"] for name, node in document["nodes"].items()}
             assert attempts == {"order": 2, "fetch": 0, **{f"fetch[{item}]": 1 for item in range(3)}, "short": 1}
-            await runs.check_runs()
 
 
 async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) -> None:
@@ -68,10 +67,9 @@ async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) ->
             raise CallDeferred("not now", timedelta(milliseconds=1))
         raise ConnectionError("down")
 
-    async with serving_runs(client, ToolRegistry.of(busy_service), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, ToolRegistry.of(busy_service), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [call("a", "busy_service")]})
         await eventually(lambda: len(calls) > 1)
         node = (await document_of(handle))["nodes"]["a"]
         assert (calls, node["status"], node["attempts"]) == ([1, 1, 1, 2, 2], "failed", 2)
         assert node["error"]["message"] == "ConnectionError: down"
-        await runs.check_runs()

@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, bare_document, completed_node, document_of, events_of, failed_node, serving_runs
+from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, events_of, failed_node
 from tests.support.tools import Bench
 from tests.workflow.building import Gate
 
@@ -164,9 +164,8 @@ async def test_next_attempt_receives_the_heartbeat_details_of_a_long_call(client
         return [context().attempt, context().last_heartbeat]
 
     nodes = [tool_node("slow", "slow", heartbeat="1s"), tool_node("pages", "pages", heartbeat="1s")]
-    async with serving_runs(client, ToolRegistry.of(slow, pages), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, ToolRegistry.of(slow, pages), settings=Settings(state_dir=tmp_path)) as runs:
         document = await runs.run({"nodes": nodes})
-        await runs.check_runs()
     assert document["nodes"] == {"slow": completed_node(1), "pages": completed_node([2, {"page": 7}], attempts=2)}
 
 

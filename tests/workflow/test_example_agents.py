@@ -17,7 +17,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agents import model_settings
 from tests.support.plan_building import plan_of
-from tests.support.runs import document_of, serving_runs
+from tests.support.runs import checked_runs, document_of
 from tests.support.travel import EXAMPLE, travel_service
 
 pytestmark = pytest.mark.server
@@ -74,9 +74,8 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
                 search_url=travel_address,
             )
             tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
-            async with serving_runs(client, tools, settings=settings) as runs:
+            async with checked_runs(client, tools, settings=settings) as runs:
                 document = await document_of(await runs.start(PLAN, policy=ALLOW_FILE_SEARCH))
-                await runs.check_runs()
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "web_researcher": ("completed", "Finished in 1402, says bridges.example.com."),
         "travel_planner": ("completed", "Day 1: the bridge."),
@@ -100,9 +99,8 @@ async def test_paris_example_finds_a_flight_a_hotel_and_activities(client: Clien
     plan = read_plan_file(EXAMPLE / "paris.yaml")
     with travel_service() as address:
         settings = Settings(state_dir=tmp_path, search_url=address)
-        async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
+        async with checked_runs(client, ToolRegistry(), settings=settings) as runs:
             document = await document_of(await runs.start(plan, inputs={"origin": "Oslo"}))
-            await runs.check_runs()
     output, nodes = document["output"], document["nodes"]
     assert document["status"] == "completed"
     assert output["flight"] == nodes["flights"]["result"][0]["id"]

@@ -19,7 +19,7 @@ from tests.support.agents import choice_with_text, helper_plan
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import rejection_of
-from tests.support.runs import Runs, completed_node, document_of, serving_runs
+from tests.support.runs import Runs, checked_runs, completed_node, document_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -140,9 +140,8 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
     )
     async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
-        async with serving_runs(client, braces_registry(), settings=settings) as runs:
+        async with checked_runs(client, braces_registry(), settings=settings) as runs:
             document = await goal_document(runs, f"Tell {BRACES}.", "echo", "braces")
-            await runs.check_runs()
     assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
     assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")
     assert server.calls[1].messages[-2]["content"] == invalid_plan_text

@@ -33,7 +33,7 @@ from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
-from tests.support.runs import Runs, document_of, events_of, serving_runs
+from tests.support.runs import Runs, checked_runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, client_runs_of, pure_node
@@ -140,14 +140,13 @@ async def test_raw_run_does_not_upsert_unregistered_search_attributes(
     """The worker compiles a raw plan, and checks which search attributes are registered in the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await prepare_namespace(client)
-    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         await eventually(partial(_accepts_requests, client))
         for tool in ("echo", "unknown_tool"):
             handle = await runs.start_raw({"plan": {"nodes": [call("a", tool)]}})
             await document_of(handle)
             history = await handle.fetch_history()
             assert events_of(history, EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
-        await runs.check_runs()
 
 
 async def _accepts_requests(client: temporalio.client.Client) -> bool:

@@ -18,7 +18,7 @@ from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
 from tests.support.people import tool_node, view_of
-from tests.support.runs import Handle, Runs, document_of, serving_runs
+from tests.support.runs import Handle, Runs, checked_runs, document_of, serving_runs
 from tests.support.travel import serve_handler
 
 pytestmark = pytest.mark.server
@@ -98,7 +98,7 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
     with _serve(service):
         free_url = service.url.replace("127.0.0.1", "localhost")
         async with (
-            serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
+            checked_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
             plan = {"nodes": [_request_node("each", f"{service.url}/busy", for_each=[*range(CALL_COUNT)])]}
@@ -124,7 +124,6 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
                 if call_time > service.busy_period_starts[1] + RETRY_AFTER_S
             ]
             assert late_call_times[-1] - late_call_times[0] > 0.5
-            await runs.check_runs()
 
 
 @pytest.mark.usefixtures("uncached_limits")
@@ -134,7 +133,7 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
     async with ModelServer(busy(retry_after=RETRY_AFTER_S), *["short"] * 4) as server:
         settings = Settings(state_dir=tmp_path, model=f"small-{uuid4().hex[:8]}", openai_base_url=server.base_url)
         async with (
-            serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
+            checked_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
             first_handle = await runs.start({"nodes": [summarize_node]})
@@ -160,4 +159,3 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
             documents = [await document_of(handle) for handle in [first_handle, *later_handles]]
             assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
             assert time.monotonic() - called_at > RETRY_AFTER_S
-            await runs.check_runs()

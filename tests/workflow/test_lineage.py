@@ -13,7 +13,7 @@ from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_bench import card_of
 from tests.support.goals import call
 from tests.support.people import tool_node
-from tests.support.runs import Document, serving_runs
+from tests.support.runs import Document, checked_runs
 from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
@@ -63,9 +63,8 @@ async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
         {"id": "child", "plan": child_plan},
     ]
     registry = ToolRegistry.of(look, look_and_fail)
-    async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
+    async with checked_runs(client, registry, settings=_settings(tmp_path)) as runs:
         document = await ended_document(runs, await runs.start({"nodes": nodes}))
-        await runs.check_runs()
     redacted_url = "https://x.example/***?q=tea&api_key=***&of=***"
     assert {node_id: _lineage_fields(document, node_id) for node_id in document["nodes"]} == {
         **{
@@ -97,11 +96,10 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
     registry = ToolRegistry.of(look, look_and_fail)
     async with (
         ModelServer(*steps) as model,
-        serving_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
+        checked_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
     ):
         handle = await runs.start({"nodes": nodes}, tools={**runs.tools, "agent.looker": agent_declaration(card)})
         document = await ended_document(runs, handle)
-        await runs.check_runs()
     assert _lineage_fields(document, "first") == {
         "agent": "looker",
         "model_calls": ["turn1", "turn2"],

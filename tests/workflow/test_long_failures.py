@@ -17,7 +17,7 @@ from dagwright.store.clean_up import removal_cutoff, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
 from tests.support.goals import call
 from tests.support.people import tool_node, view_of
-from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, checked_runs, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -84,7 +84,7 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
 async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    async with serving_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [_failing_node("bad")]})
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
@@ -101,17 +101,15 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
         assert result["notes"][0]["message"].startswith(
             f"bad: the full error: the payload {short_error['ref']} in the store "
         )
-        await runs.check_runs()
 
 
 async def test_failure_during_an_outage_of_the_store_has_only_a_short_text(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    async with serving_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")
         (tmp_path / "payloads").write_text("no folder", encoding="ascii")
         error = (await document_of(await runs.start({"nodes": [_failing_node("bad")]})))["nodes"]["bad"]["error"]
         assert error["message"].startswith("begin xxx")
         assert error.keys() == {"code", "message", "retryable"}
-        await runs.check_runs()

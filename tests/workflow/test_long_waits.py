@@ -14,11 +14,11 @@ from tests.support.runs import (
     Handle,
     Runs,
     bare_document,
+    checked_runs,
     completed_node,
     document_of,
     events_of,
     failed_node,
-    serving_runs,
 )
 from tests.support.time_skipping import time_skipping
 from tests.support.tools import Bench
@@ -42,9 +42,8 @@ async def time_skipping_runs(
     environment: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("far"))
-    async with serving_runs(environment.client, Bench().registry(), settings=settings) as runs:
+    async with checked_runs(environment.client, Bench().registry(), settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 async def _days_of_timers(handle: Handle) -> list[float]:

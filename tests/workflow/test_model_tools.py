@@ -17,7 +17,7 @@ from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, document_of, serving_runs
+from tests.support.runs import Runs, checked_runs, document_of
 from tests.workflow.test_regions import read_activity_ids
 
 pytestmark = pytest.mark.server
@@ -58,9 +58,8 @@ async def serve(
         serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
     )
     registry = ToolRegistry.of(add, ask, ask_and_wait)
-    async with serving_runs(client, registry, settings=settings) as runs:
+    async with checked_runs(client, registry, settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 def expression_response(text: str) -> Any:

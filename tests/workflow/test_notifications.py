@@ -20,7 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import answer, human_node, wait_for_view
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
-from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, scheduled_calls, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, checked_runs, completed_node, document_of, scheduled_calls
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document, wait_for_continue_as_new
 
@@ -41,9 +41,8 @@ async def notifying_runs(client: Client, bench: Bench, tmp_path: Path, receiver:
         notify_secret=SecretStr(SECRET),
         ui_url="https://temporal.example.com",
     )
-    async with serving_runs(client, bench.registry(), settings=settings) as runs:
+    async with checked_runs(client, bench.registry(), settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 async def _approve(handle: Handle, request_id: str) -> None:

@@ -32,9 +32,9 @@ from tests.support.runs import (
     bare_document,
     bare_node,
     blocked_node,
+    checked_runs,
     completed_node,
     document_of,
-    serving_runs,
 )
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, pure_node, value_of
@@ -164,7 +164,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         pure_node("after", 1, depends_on=["stuck"]),
     ]
     registry = bench.registry().merge(ToolRegistry.of(ignore_cancellation))
-    async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
             handles = [await runs.start(plan(REGION_NODE_COUNT, *extra_nodes)) for _ in range(3)]
             await eventually(lambda: bench.running[unique_name] == len(handles))
@@ -183,7 +183,6 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
             assert bare_node(run_document["nodes"]["n8"]) == completed_node(value_of(8))
             statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "stuck", "after")]
             assert statuses == ["completed", *["cancelled"] * 2]
-        await runs.check_runs()
 
 
 async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -192,10 +191,9 @@ async def test_failures_in_regions_are_reported_without_a_worker(client: Client,
         pure_node("after bad", "{{bad.result}}"),
         pure_node("skipped", 1, when="n9.result < 0"),
     ]
-    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start(plan(REGION_NODE_COUNT, *extra_nodes))
         await document_of(handle)
-        await runs.check_runs()
     view = await RunReader(client, handle.id).read()
     with patch.object(document_hydration, "MAX_INNER_NODES", 400):
         document = await hydrated_document(view, runs.store)

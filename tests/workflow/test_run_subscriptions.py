@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
-from tests.support.runs import Handle, Runs, document_of, serving_runs, with_run_error
+from tests.support.runs import Handle, Runs, checked_runs, document_of, with_run_error
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, client_runs_of
 
@@ -136,9 +136,8 @@ async def short_history_runs(
     short_history_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
-    async with serving_runs(short_history_client, bench.registry(), settings=settings) as runs:
+    async with checked_runs(short_history_client, bench.registry(), settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 def _long_chain_plan() -> dict[str, Any]:

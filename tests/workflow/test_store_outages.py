@@ -28,10 +28,10 @@ from tests.support.runs import (
     Handle,
     Runs,
     bare_document,
+    checked_runs,
     completed_node,
     document_of,
     scheduled_calls,
-    serving_runs,
 )
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import Gate, value_of
@@ -51,9 +51,8 @@ async def outage_runs(
     """Runs with a new payload store and short pauses between the attempts to reach the store."""
     monkeypatch.setattr(store_retry, "MAX_PAUSE_S", 0.5)
     monkeypatch.setattr(serving, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
-    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_runs()
 
 
 @contextmanager
@@ -204,9 +203,8 @@ async def full_store_runs(
     monkeypatch.setattr(FolderStore, "put", reject_table)
     monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
     monkeypatch.setattr(LargeValues.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
-    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_runs()
 
 
 async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:

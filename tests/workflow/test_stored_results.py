@@ -24,6 +24,7 @@ from tests.support.runs import (
     SKIPPED,
     Runs,
     bare_document,
+    checked_runs,
     completed_node,
     document_of,
     events_of,
@@ -232,7 +233,7 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
 
 
 async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
-    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         hold = hold_node("hold", "gone", "table")
         use = _digest("use", "{{table.result}}") | {"depends_on": ["hold"]}
         handle = await runs.start({"nodes": [_TABLE, hold, use], "output": "{{table.result}}"})
@@ -254,7 +255,6 @@ async def test_values_missing_from_the_store_are_reported(client: Client, bench:
             {"code": "value_lost", "node_id": None, "message": f"output: {message}"},
             {"code": "value_lost", "node_id": "table", "message": f"table: {message}"},
         ]
-        await runs.check_runs()
 
 
 async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Runs, client: Client) -> None:

@@ -27,7 +27,7 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.people import view_of, wait_for_status
-from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, checked_runs, completed_node, document_of
 
 pytestmark = pytest.mark.server
 
@@ -83,9 +83,8 @@ async def served_runs(
     """Runs of a worker that looks for a pause before every call."""
     monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
     monkeypatch.setattr(paused_calls, "PAUSE_CACHE_S", 0.0)
-    async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_runs()
     for tool_name in (service.send, service.get):
         await resume_tool(client, tool_name, by=None)
 

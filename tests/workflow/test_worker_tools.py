@@ -13,7 +13,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
 from tests.support.goals import call
 from tests.support.plan_building import plan_of
-from tests.support.runs import Runs, document_of, serving_runs
+from tests.support.runs import Runs, checked_runs, document_of
 
 pytestmark = pytest.mark.server
 
@@ -39,9 +39,8 @@ async def show(found: str | list[str]) -> dict[str, str]:
 @pytest.fixture
 async def worker_runs(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path)
-    async with serving_runs(client, ToolRegistry.of(find, show), settings=settings) as runs:
+    async with checked_runs(client, ToolRegistry.of(find, show), settings=settings) as runs:
         yield runs
-        await runs.check_runs()
 
 
 def sub_goal(number: int, worker: str, *, params: Any = None, inputs: Any = None) -> dict[str, Any]:
