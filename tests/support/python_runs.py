@@ -1,6 +1,7 @@
 """Handles of the Python API for the runs of a test."""
 
 from pathlib import Path
+from typing import Any
 
 from dagwright.client.run import Run
 from dagwright.client.runs import Runs as ClientRuns
@@ -57,6 +58,10 @@ class PythonRuns:
         self.runs = runs
         self._bench = bench
         self._folder = folder
+
+    async def start(self, plan: Any) -> Run:
+        """Start a run, and return a handle of a new client."""
+        return self.handle_of(await self.runs.start(plan))
 
     def handle_of(self, run: Handle | str) -> Run:
         """Return a handle of a new client that shares only the server and the store with other clients."""

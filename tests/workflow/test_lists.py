@@ -122,8 +122,8 @@ async def test_lists_of_runs_and_requests_read_no_history(plan_client: Client) -
         assert {request_id: request.title for request_id, request in requests_by_id.items()} == expected
         for request_id, run in (("ask", plan_client.get_run(waiting_run_id)), ("child/ask", parent_run)):
             [request] = await _services(plan_client).runs.feedback.requests_of(run.id)
-            expected = (request.document, request.request_ref)
-            assert (requests_by_id[request_id].document, requests_by_id[request_id].request_ref) == expected
+            listed_request = requests_by_id[request_id]
+            assert (listed_request.document, listed_request.request_ref) == (request.document, request.request_ref)
             await run.feedback(request_id, approved=True)
             assert (await run.result()).status == "completed"
 

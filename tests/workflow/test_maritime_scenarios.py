@@ -172,8 +172,8 @@ async def test_volumes_of_two_carriers_are_compared_by_parallel_sub_goals(
         assert lookup_results(document, node, "date_range", "metrics") == expected
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
         (bucket,) = slot_value(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
-        expected = (carrier, counts[carrier], teu[carrier])
-        assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == expected
+        figures_of_carrier = (carrier, counts[carrier], teu[carrier])
+        assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == figures_of_carrier
         assert slot_value(document, node, "hit_count") == counts[carrier] > 10
 
 

@@ -82,7 +82,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
 
 async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns) -> None:
     node = {**call("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
-    result = await python_runs.handle_of(await python_runs.runs.start(plan_of(node))).result()
+    result = await (await python_runs.start(plan_of(node))).result()
     assert [*result.nodes] == ["load"]
     expected = [("0", {"name": "a"}), ("1", {"name": "b"})]
     assert [(key, item.result) for key, item in result.nodes["load"].items.items()] == expected
@@ -93,26 +93,21 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
 
 async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRuns, gate: Gate) -> None:
     failing_node = call("b", "give_up", message="out of stock")
-    handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
+    failed_run = await python_runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
-        await python_runs.handle_of(handle).result()
+        await failed_run.result()
     [problem] = failure.value.problems
     assert (problem.node, problem.message) == ("b", "out of stock")
     assert failure.value.result.nodes["a"].result == {"x": 1}
-    failed_result = await python_runs.handle_of(handle).result(raise_on_failure=False)
+    failed_result = await failed_run.result(raise_on_failure=False)
     assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
-    run_without_output = python_runs.handle_of(
-        await python_runs.runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
-    )
+    run_without_output = await python_runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await run_without_output.result()
-    partial_result = await python_runs.handle_of(
-        await python_runs.runs.start(plan_of(call("a", "echo", x=1), failing_node))
-    ).result()
+    partial_result = await (await python_runs.start(plan_of(call("a", "echo", x=1), failing_node))).result()
     expected = (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
     assert (partial_result.status, [problem.node for problem in partial_result.problems]) == expected
-    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=gate.name)))
-    run = python_runs.handle_of(handle)
+    run = await python_runs.start(plan_of(call("a", "hold", name=gate.name)))
     await gate.wait_for_call()
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
@@ -171,7 +166,7 @@ async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) 
         human_node("words", "CLARIFICATION"),
         human_node("allowed"),
     ]
-    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
+    run = await python_runs.start(plan_of(*nodes))
 
     async def has_requests() -> bool:
         return len(await run.feedback_requests()) == 4
@@ -206,7 +201,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
         call("slow", "hold", name=f"{unique_name} slow"),
         call("broken", "give_up"),
     ]
-    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
+    run = await python_runs.start(plan_of(*nodes))
     await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
@@ -227,8 +222,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
 
 async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: PythonRuns, gate: Gate) -> None:
     nodes = [call("a", "hold", name=gate.name), call("b", "give_up"), call("c", "fail_at_first_call", name=gate.name)]
-    handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
-    run = python_runs.handle_of(handle)
+    run = await python_runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
 
     async def have_failed() -> bool:
         nodes = (await run.snapshot()).nodes
@@ -248,7 +242,7 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: Python
 
 async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_runs: PythonRuns) -> None:
     nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
-    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}")))
+    run = await python_runs.start(plan_of(*nodes, output="{{b.result}}"))
     assert (await run.result()).output == 13
     changed_plan = plan_of(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
     preview = await run.preview_fork(changed_plan)
@@ -264,7 +258,7 @@ async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_
 
 async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_runs: PythonRuns) -> None:
     nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
-    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
+    run = await python_runs.start(plan_of(*nodes))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
     assert [(reason.node, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]

@@ -79,8 +79,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     }
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
-    expected = ["First both.", "It is the next step.", "All is there."]
-    assert [round_document["reasoning"] for round_document in rounds["rounds"]] == expected
+    expected_reasons = ["First both.", "It is the next step.", "All is there."]
+    assert [round_document["reasoning"] for round_document in rounds["rounds"]] == expected_reasons
 
 
 async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Path) -> None:
