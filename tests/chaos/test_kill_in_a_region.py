@@ -138,9 +138,8 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
     # The nodes run one after the other, so the reported nodes are the first in the plan.
-    assert {name: calls[name] for name in values} == {
-        f"n{number}": 1 if number < reported_count or number > killed_number else 2 for number in range(count)
-    }
+    expected = {f"n{number}": 1 if number < reported_count or number > killed_number else 2 for number in range(count)}
+    assert {name: calls[name] for name in values} == expected
     history = await handle.fetch_history()
     assert _retry_wait_s(history, "run_region") <= _MAX_RETRY_WAIT_S
     await check_history(history)

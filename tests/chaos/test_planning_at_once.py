@@ -129,9 +129,8 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
                         )
                     )
                 outcomes = [(document["status"], document["output"]) for _, document in ended_runs]
-                assert outcomes == [
-                    ("completed", f"heard {word(round_index, number)}") for number in range(REQUESTS_PER_ROUND)
-                ]
+                expected = [("completed", f"heard {word(round_index, number)}") for number in range(REQUESTS_PER_ROUND)]
+                assert outcomes == expected
                 measurements.clear()
                 await eventually(is_object_count_stable)
                 counts_by_round.append(measurements[-1])

@@ -110,9 +110,8 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
     await eventually(lambda: _has_received_policy(child))
     await answer(handle, "started_before/wait", {"text": "go"})
     document = await ended_document(runs, handle)
-    assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
-        ("a", "b", "later", "started_before", "started_after"), "completed"
-    )
+    expected = dict.fromkeys(("a", "b", "later", "started_before", "started_after"), "completed")
+    assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
     assert _answers_in(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
 
@@ -153,9 +152,8 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "deny"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare_document(document)["nodes"]["b"] == failed_node(
-        "not_allowed: the policy of the run denies this call of 'change'"
-    )
+    expected = failed_node("not_allowed: the policy of the run denies this call of 'change'")
+    assert bare_document(document)["nodes"]["b"] == expected
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
 
 
@@ -240,9 +238,8 @@ async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
         document = await runs.run({"nodes": [call("a", "ask_wrongly", request=request)]})
         await runs.check_runs()
-    assert document["nodes"] == {
-        "a": failed_node("too_many_human_requests: it asked 3 times, and asks again", attempts=4)
-    }
+    expected = {"a": failed_node("too_many_human_requests: it asked 3 times, and asks again", attempts=4)}
+    assert document["nodes"] == expected
 
 
 # Inputs.
@@ -272,9 +269,8 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
 @without_cache
 async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Runs) -> None:
     map_node = human_node("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
-    handle = await runs.start(
-        {"nodes": [map_node, {**human_node("then"), "depends_on": ["each"]}, echo_node("end", "then", "each")]}
-    )
+    plan = {"nodes": [map_node, {**human_node("then"), "depends_on": ["each"]}, echo_node("end", "then", "each")]}
+    handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
     await answer(handle, "each[b]", {"text": "B"})
@@ -289,9 +285,8 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
         )
         await answer(newest_execution, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
-        assert bare_document(document)["nodes"]["end"] == completed_node(
-            {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
-        )
+        expected = completed_node({"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]})
+        assert bare_document(document)["nodes"]["end"] == expected
         assert [end_of(history) for history in await chain_of(runs.client, handle)][-1] == "completed"
         await runs.check_runs()
 

@@ -142,9 +142,8 @@ async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worke
     for runs in (worker, second_worker):
         calls.clear()
         _, later_nodes = await run_nodes(runs, *nodes)
-        assert [later_nodes[name]["result"] for name in later_nodes] == [
-            first_nodes[name]["result"] for name in first_nodes
-        ]
+        expected = [first_nodes[name]["result"] for name in first_nodes]
+        assert [later_nodes[name]["result"] for name in later_nodes] == expected
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
         producers = {name: later_nodes[name]["lineage"].get("cached", {}).get("run_id") for name in later_nodes}
         assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run_id) | {"after": None, "end": None}

@@ -174,9 +174,8 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
 
 async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     failing_sub_plan = sub_plan("child", make_node("b", unique_name), failing_node("b"), dependencies=("a",))
-    document = await document_of(
-        await runs.start(plan_of(make_node("a", unique_name), failing_sub_plan), compensate=True)
-    )
+    plan = plan_of(make_node("a", unique_name), failing_sub_plan)
+    document = await document_of(await runs.start(plan, compensate=True))
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo child"] == "completed"
     held_sub_plan = sub_plan(

@@ -274,9 +274,8 @@ async def test_many_failing_items_do_not_trigger_the_deadlock_detector(deadlock_
     """20,000 items fail at the same moment. The workflow code of a single run would need a second for all of them."""
     table_node = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
     map_fields = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
-    handle = await deadlock_checked_runs.start(
-        {"nodes": [table_node, *({"id": f"m{number}", **map_fields} for number in range(10))]}
-    )
+    plan = {"nodes": [table_node, *({"id": f"m{number}", **map_fields} for number in range(10))]}
+    handle = await deadlock_checked_runs.start(plan)
     document = await document_of(handle)
     assert document["status"] == "failed"
     assert [node.get("items") for node in document["nodes"].values()] == [None, *[{"failed": 2_000}] * 10]

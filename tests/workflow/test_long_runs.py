@@ -258,9 +258,8 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
         arguments={"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
     )
     dependent_node = call("after", "echo", last="{{many.result[200]}}")
-    handle = await cached_runs.start(
-        {"nodes": [map_node, *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
-    )
+    plan = {"nodes": [map_node, *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
+    handle = await cached_runs.start(plan)
     document = await document_of(handle)
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
@@ -367,9 +366,8 @@ async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, gate:
     first_node, *later_nodes = _chains(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100):
-        handle = await runs.start(
-            {"deadline": "2s", "nodes": [held_node, {**first_node, "depends_on": ["hold"]}, *later_nodes]}
-        )
+        plan = {"deadline": "2s", "nodes": [held_node, {**first_node, "depends_on": ["hold"]}, *later_nodes]}
+        handle = await runs.start(plan)
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})
         await eventually(lambda: time.time() > started_at + 2.5)

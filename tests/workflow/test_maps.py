@@ -192,9 +192,8 @@ async def test_map_batches_share_the_parallel_limit_of_their_run(runs: Runs, met
     (map_node,) = _map_plan(list(range(24)), tool="measured_call")["nodes"]
     plan = plan_of(map_node, {**map_node, "id": "n"}, call("alone", "measured_call", n=7))
     document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
-    assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == dict.fromkeys(
-        ("m", "n", "alone"), "completed"
-    )
+    expected = dict.fromkeys(("m", "n", "alone"), "completed")
+    assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == expected
     assert 2 <= meter.max_running <= 6
 
 

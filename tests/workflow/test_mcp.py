@@ -72,9 +72,8 @@ async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, ca
     read_node = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
     write_node = _node("srv.write", "write", text="die")
     earlier_call_count = len(calls_of(calls_file))
-    nodes = (await mcp_runs.run(plan_of(read_node, {**write_node, "depends_on": ["read"], "join": "all_done"})))[
-        "nodes"
-    ]
+    plan = plan_of(read_node, {**write_node, "depends_on": ["read"], "join": "all_done"})
+    nodes = (await mcp_runs.run(plan))["nodes"]
     assert nodes == {
         "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed_node(

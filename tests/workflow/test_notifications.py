@@ -98,9 +98,8 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
 
 async def test_webhook_receives_reminders_escalations_and_expiries(notifying_runs: Runs, receiver: Receiver) -> None:
     deadline_fields: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
-    handle = await notifying_runs.start(
-        {"nodes": [human_node("late", **deadline_fields), human_node("slow", reminder="500ms")]}, notifies=True
-    )
+    plan = {"nodes": [human_node("late", **deadline_fields), human_node("slow", reminder="500ms")]}
+    handle = await notifying_runs.start(plan, notifies=True)
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted_names))
     await _approve(handle, "slow")
     await document_of(handle)
@@ -132,18 +131,15 @@ async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_ru
 async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.status_of = lambda name: 0
-        handle = await notifying_runs.start(
-            {"nodes": [human_node("check"), call("independent", "echo")]}, notifies=True
-        )
+        plan = {"nodes": [human_node("check"), call("independent", "echo")]}
+        handle = await notifying_runs.start(plan, notifies=True)
         await eventually(lambda: bool(receiver.deliveries))
         await _approve(handle, "check")
         document = await ended_document(notifying_runs, handle)
-        assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == dict.fromkeys(
-            ("check", "independent"), "completed"
-        )
-        assert [note["message"] for note in document["notes"]] == [
-            "2 notifications were not sent: the webhook did not accept them within 0.5 s of the end of the run"
-        ]
+        expected = dict.fromkeys(("check", "independent"), "completed")
+        assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == expected
+        message = "2 notifications were not sent: the webhook did not accept them within 0.5 s of the end of the run"
+        assert [note["message"] for note in document["notes"]] == [message]
         await notifying_runs.check_runs()
 
 
@@ -179,9 +175,8 @@ async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
         runs.client, handle.id, lambda view: "set DAGWRIGHT_NOTIFY_URL" in " ".join(_webhook_notes_of(view))
     )
     await _approve(handle, "check")
-    assert bare_document(await document_of(handle))["nodes"] == {
-        "check": completed_node({"approved": True, "reason": None})
-    }
+    expected = {"check": completed_node({"approved": True, "reason": None})}
+    assert bare_document(await document_of(handle))["nodes"] == expected
 
 
 async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, receiver: Receiver) -> None:

@@ -61,9 +61,7 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
 
 async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:
     documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _INVALID_INPUTS))
-    assert [(document["status"], document["nodes"]) for document in documents] == [("failed", {})] * len(
-        _INVALID_INPUTS
-    )
+    assert all((document["status"], document["nodes"]) == ("failed", {}) for document in documents)
     errors = [document["error"][: len(error)] for document, (_, error) in zip(documents, _INVALID_INPUTS, strict=True)]
     assert errors == [error for _, error in _INVALID_INPUTS]
 
@@ -179,9 +177,8 @@ async def test_invalid_signals_add_notes_and_change_no_node(runs: Runs, gate: Ga
     gate.open()
     document = bare_document(await document_of(handle))
     assert document["nodes"] == {"a": completed_node(gate.name)}
-    assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (
-        len(INVALID_SIGNAL_ARGUMENTS) + 2
-    )
+    expected = ["message_rejected"] * 3 * (len(INVALID_SIGNAL_ARGUMENTS) + 2)
+    assert [note["code"] for note in document["notes"]] == expected
 
 
 async def test_notes_about_rejected_signals_are_limited(runs: Runs, gate: Gate) -> None:

@@ -56,9 +56,8 @@ def select_durable_events(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
 
 async def test_result_has_output_and_nodes_with_values_from_the_store(python_runs: PythonRuns) -> None:
     nodes = (call("big", "text", size=3_000_000), call("count", "length", text="{{big.result}}"))
-    handle = await python_runs.runs.start(
-        plan_of(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"})
-    )
+    plan = plan_of(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"})
+    handle = await python_runs.runs.start(plan)
     result = await python_runs.handle_of(handle).result()
     assert (result.run_id, result.status, result.error) == (handle.id, RunStatus.COMPLETED, None)
     assert result.output == {"text": "x" * 3_000_000, "count": 3_000_000}

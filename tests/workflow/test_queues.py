@@ -73,9 +73,8 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
         **{"a": ("completed", None), "one": waiting_state, "each": waiting_state, "each[0]": waiting_state},
         **{"each[1]": waiting_state, "b": ("completed", None)},
     }
-    assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of remote; start your own worker for this queue"
-    ]
+    expected = [f"no worker serves the queue {queue!r} of remote; start your own worker for this queue"]
+    assert [note["message"] for note in document["notes"]] == expected
     assert {node["status"] for node_id, node in ended_document["nodes"].items() if node_id not in ("a", "b")} == {
         "cancelled"
     }
@@ -86,9 +85,8 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
     queue = f"remote-{uuid4().hex}"
     runs = with_tools(cached_runs, {"remote": ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)})
     inner_plan = {"nodes": [call("x", "remote")]}
-    handle = await runs.start(
-        {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
-    )
+    plan = {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
+    handle = await runs.start(plan)
     document = (await wait_for_status(client, handle.id, "waiting")).document()
     await handle.signal("cancel")
     await document_of(handle)
@@ -120,9 +118,8 @@ async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Clie
     # While a sub-plan of a deleted run is listed, no payload of the namespace can be removed.
     await _delete_run(client, child_handle.id)
 
-    assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of remote; {_advice(queue)}"
-    ]
+    expected = [f"no worker serves the queue {queue!r} of remote; {_advice(queue)}"]
+    assert [note["message"] for note in document["notes"]] == expected
 
 
 async def _delete_run(client: Client, workflow_id: str) -> None:
@@ -178,7 +175,6 @@ async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Cl
         "two": ("waiting", "no worker for right"),
         "both": ("pending", None),
     }
-    assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of left, right; {_advice(queue)}"
-    ]
+    expected = [f"no worker serves the queue {queue!r} of left, right; {_advice(queue)}"]
+    assert [note["message"] for note in document["notes"]] == expected
     await runs.check_runs()

@@ -111,9 +111,8 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
         "after": digest_of("x" * 50_003),
         "last": 50_009 + len(digest_of("x")),
     }
-    assert document["nodes"]["missing"]["error"]["message"] == (
-        "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
-    )
+    expected = "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
+    assert document["nodes"]["missing"]["error"]["message"] == expected
     assert document["nodes"]["text5"]["result"]["bytes"] == 50_007
     assert (await runs.read_document(handle))["nodes"]["text5"]["result"] == "x" * 50_005
     assert sum(event.ByteSize() for event in (await handle.fetch_history()).events) < 200_000

@@ -101,9 +101,8 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
     await replay.complete_state()
 
     assert replay.scheduler is not None
-    assert [record.status.value for record in replay.scheduler.records] == [
-        document["nodes"][node["id"]]["status"] for node in nodes
-    ]
+    expected = [document["nodes"][node["id"]]["status"] for node in nodes]
+    assert [record.status.value for record in replay.scheduler.records] == expected
 
 
 def _running_ids(replay: HistoryReplay) -> list[str]:

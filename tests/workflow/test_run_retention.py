@@ -232,9 +232,8 @@ async def test_workers_that_start_concurrently_agree_on_one_store(client: Client
     )
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [StoreMismatch] * 3
     accepted_store = stores[outcomes.index(None)]
-    assert await published_store(client, queue) == StoreIdentity(
-        await accepted_store.identify(), accepted_store.location
-    )
+    expected = StoreIdentity(await accepted_store.identify(), accepted_store.location)
+    assert await published_store(client, queue) == expected
 
 
 async def test_store_that_was_moved_with_its_id_is_accepted(client: Client, queue: str, tmp_path: Path) -> None:

@@ -72,9 +72,8 @@ async def test_all_subscribers_of_a_run_share_one_reader(client: Client, cached_
     update_lists = await asyncio.gather(*subscription_tasks)
 
     assert reader_factory.count == 1
-    assert [_statuses_of_changed_nodes(updates) for updates in update_lists] == [
-        {"first": "completed", "held": "completed", "last": "completed"}
-    ] * 100
+    expected = [{"first": "completed", "held": "completed", "last": "completed"}] * 100
+    assert [_statuses_of_changed_nodes(updates) for updates in update_lists] == expected
     assert all(updates[-1].view.document() == with_run_error(document) for updates in update_lists[:3])
 
 

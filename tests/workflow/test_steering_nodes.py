@@ -84,9 +84,8 @@ async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Be
 
 async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, gate: Gate) -> None:
     handle = await gate.start_run(runs, {"nodes": [hold_node("held", gate.name)]})
-    assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == (
-        'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
-    )
+    expected = 'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
+    assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == expected
     assert "'node_id'" in await rejection_of(handle, {}, update=wire.CANCEL_NODE)
     assert "'arguments'" in await rejection_of(handle, {"node_id": "held", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await rejection_of(handle, {"nodes": {}}, update=wire.ADD_NODES)

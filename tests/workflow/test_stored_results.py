@@ -111,9 +111,8 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
         tool_node("size", "echo", when="size(long.result.rows) == 6000"),
         tool_node("all", "echo", when="long.result.rows.all(row, row.name != '')"),
     ]
-    document = bare_document(
-        await document_of(await runs.start({"nodes": [wide, long_table, *nodes], "output": "{{keyed.result[399]}}"}))
-    )
+    plan = {"nodes": [wide, long_table, *nodes], "output": "{{keyed.result[399]}}"}
+    document = bare_document(await document_of(await runs.start(plan)))
     assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
     assert {name: document["nodes"][name] for name in ("each", "size", "all")} == {
         "each": completed_node([{"name": f"row {number}"} for number in (0, 100, 200, 300)]),
@@ -227,9 +226,8 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     assert nodes["few"] == completed_node({"n": digest_of(_ROWS)})
     assert [name for name, node in nodes.items() if name.startswith("each[") and node != SKIPPED] == ["each[5]"]
     restored = bare_document(await runs.read_document(handle))["nodes"]
-    assert restored["sub"] == completed_node(
-        {"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}}
-    )
+    expected = completed_node({"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}})
+    assert restored["sub"] == expected
 
 
 async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:

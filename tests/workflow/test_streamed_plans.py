@@ -252,9 +252,8 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
         signal_times = await read_signal_times(handle)
-    assert [message["from"] for message in messages] == [
-        sum(len(message["nodes"]) for message in messages[:number]) for number in range(len(messages))
-    ]
+    expected = [sum(len(message["nodes"]) for message in messages[:number]) for number in range(len(messages))]
+    assert [message["from"] for message in messages] == expected
     # The number of signals depends on the speed of the machine, but their minimum interval does not.
     assert len(messages) > 1
     assert min(later - earlier for earlier, later in pairwise(signal_times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S

@@ -111,9 +111,8 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, gate: Gate) -> Non
     handle = await gate.start_run(runs, plan_of({"id": "sub", "plan": plan_of(_held_node(gate.name))}))
     await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("terminated manually")
     gate.open()
-    assert bare_document(await document_of(handle))["nodes"] == {
-        "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
-    }
+    expected = {"sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")}
+    assert bare_document(await document_of(handle))["nodes"] == expected
     await check_replay(await handle.fetch_history(), await document_of(handle))
     runs.exclude_from_checks(handle)
 
@@ -153,9 +152,8 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
     document = await document_of(handle)
     bench.open(f"{unique_name} conflict")
     await document_of(conflicting_run)
-    assert bare_document(document)["nodes"]["sub"] == failed_node(
-        "sub_plan_failed: the sub-plan failed: Workflow execution already started"
-    )
+    expected = failed_node("sub_plan_failed: the sub-plan failed: Workflow execution already started")
+    assert bare_document(document)["nodes"]["sub"] == expected
     await check_replay(await handle.fetch_history(), document)
 
 
