@@ -62,8 +62,7 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], len(document["nodes"])) == ("completed", "Done.", 11)
-    assert execution_ends[0] == "continued"
-    assert execution_ends[-1] == "completed"
+    assert (execution_ends[0], execution_ends[-1]) == ("continued", "completed")
     # The conversation has the messages of all executions.
     assert [role for role, _ in messages_of(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
 

@@ -40,8 +40,7 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Serve
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["n7"]["result"]) == ("completed", "It is 8.", 8)
-    assert execution_ends[0] == "continued"
-    assert execution_ends[-1] == "completed"
+    assert (execution_ends[0], execution_ends[-1]) == ("continued", "completed")
     assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 

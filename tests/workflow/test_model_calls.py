@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.values import LargeValues
-from dagwright.llm import Endpoint, ModelCall, OfferedTool, user
+from dagwright.llm import Endpoint, ModelCall, user
 from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.planning.model_calls.model_requests import ModelRequest, request_to_json
 from dagwright.testing import ModelServer, step
@@ -34,51 +34,39 @@ Handle = WorkflowHandle[Any, Any]
 class ModelWorkflows:
     """A client that starts workflows that call models."""
 
-    def __init__(self, client: Client, task_queue: str, store: MemoryStore) -> None:
+    def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
         self._task_queue = task_queue
-        self.store = store
 
-    async def start(self, *requests: ModelRequest, **fields: Any) -> Handle:
-        workflow_input = {"requests": [request_to_json(request) for request in requests], **fields}
+    async def start(self) -> Handle:
+        request = ModelRequest(ModelCall((user("Hello?"),)))
+        workflow_input = {"requests": [request_to_json(request)]}
         return await self._client.start_workflow(
             ASK_MODELS, workflow_input, id=f"ask-{uuid4().hex}", task_queue=self._task_queue
         )
-
-    async def run(self, *requests: ModelRequest, **fields: Any) -> list[Any]:
-        outcomes: list[Any] = await (await self.start(*requests, **fields)).result()
-        return outcomes
 
 
 @asynccontextmanager
 async def serve_model_calls(client: Client, server: ModelServer) -> AsyncIterator[ModelWorkflows]:
     """Serve `AskModelsWorkflow` and the model activity on a new queue."""
-    store, queue = MemoryStore(), f"models-{uuid4().hex}"
+    queue = f"models-{uuid4().hex}"
     async with ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small")) as clients:
         worker = Worker(
             client,
             task_queue=queue,
             workflows=[AskModelsWorkflow],
-            activities=[model_activity(clients, LargeValues(store))],
+            activities=[model_activity(clients, LargeValues(MemoryStore()))],
             interceptors=[CallInterceptor(), ToolInterceptor()],
         )
         async with worker:
-            yield ModelWorkflows(client, queue, store)
-
-
-def request(text: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields: Any) -> ModelRequest:
-    output = fields.pop("output", None)
-    return ModelRequest(ModelCall((user(text),), tools=tuple(tools), output=output), **fields)
-
-
-def response_document(text: Any, **fields: Any) -> Mapping[str, Any]:
-    return {"text": text, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **fields}
+            yield ModelWorkflows(client, queue)
 
 
 async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_node(client: Client) -> None:
     async with ModelServer("Hi") as server, serve_model_calls(client, server) as workflows:
-        handle = await workflows.start(request())
-        assert await handle.result() == [response_document("Hi")]
+        handle = await workflows.start()
+        response = {"text": "Hi", "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None}
+        assert await handle.result() == [response]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
     [scheduled_activity] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -90,7 +78,7 @@ async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_
 async def test_cancelled_model_call_ends(client: Client) -> None:
     gate = asyncio.Event()
     async with ModelServer(step("late", release_event=gate)) as server, serve_model_calls(client, server) as workflows:
-        handle = await workflows.start(request())
+        handle = await workflows.start()
         await eventually(lambda: bool(server.calls))
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as error:

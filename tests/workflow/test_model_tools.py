@@ -15,6 +15,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
+from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, checked_runs, document_of
@@ -66,10 +67,6 @@ def expression_response(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""}, tokens=Tokens(100, 10))
 
 
-def calculation_node(node_id: str, query: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": "calculator", "arguments": {"query": query}, **fields}
-
-
 async def test_age_difference_example_reads_the_complete_search_results(client: Client, tmp_path: Path) -> None:
     plan = json.loads((EXAMPLE_FOLDER / "plan.json").read_text(encoding="utf-8"))
     services = runpy.run_path(str(EXAMPLE_FOLDER / "services.py"))
@@ -89,9 +86,9 @@ async def test_age_difference_example_reads_the_complete_search_results(client: 
     expected = ("Emperor Wu of Han", {"title": "Julius Caesar, age at death", "link": "", "snippet": "55 years"})
     assert (wu_results[0]["title"], caesar_results[0]) == expected
     assert sorted(search.queries) == sorted(searches)
-    [call] = model.calls
-    assert call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
-    message = call.messages[1]["content"]
+    [model_call] = model.calls
+    assert model_call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
+    message = model_call.messages[1]["content"]
     assert message.startswith('Calculate the difference between [{"title":"Emperor Wu of Han"')
     assert document["usage"]["calls"] == 1
 
@@ -100,10 +97,10 @@ async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_u
     client: Client, tmp_path: Path
 ) -> None:
     plan = plan_of(
-        {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
-        calculation_node("b", "the difference between {{a.result}} and 55"),
-        {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
-        {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
+        call("a", "calculator", expression="60 + 9"),
+        call("b", "calculator", query="the difference between {{a.result}} and 55"),
+        call("c", "calculator", expression="{{b.result}} * 2"),
+        call("d", "calculator", expression="{{a.result}} + 1"),
     )
     async with ModelServer(expression_response("69 - 55")) as model, serve(client, tmp_path, model) as runs:
         handle = await runs.start(plan)

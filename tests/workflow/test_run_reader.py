@@ -1,7 +1,6 @@
 """`RunReader` on a real server: its documents agree with the run, both while the run is open and after its end."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of, wait_for_view
+from tests.support.people import hold_node, tool_node, view_of, wait_for_view
 from tests.support.runs import (
-    Handle,
     Runs,
     bare_document,
     bare_node,
@@ -37,28 +35,17 @@ _CALL_COUNT = _MAX_CONCURRENT_CALLS + 10
 """More calls than may run concurrently."""
 
 
-def _status_counts(document: Mapping[str, Any]) -> dict[str, int]:
-    return dict(Counter(node["status"] for node in document["nodes"].values()))
-
-
-def _hold_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": "hold", "arguments": {"name": name}, **fields}
-
-
-async def _count_scheduled_activities(handle: Handle) -> int:
-    return len(scheduled_calls(await handle.fetch_history()))
-
-
 async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, gate: Gate) -> None:
-    nodes = [_hold_node(f"n{number}", gate.name) for number in range(_CALL_COUNT)]
+    nodes = [hold_node(f"n{number}", gate.name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
         await gate.wait_for_call()
-        scheduled_count = await _count_scheduled_activities(handle)
-        counts = _status_counts((await view_of(cached_runs, handle)).document())
+        scheduled_count = len(scheduled_calls(await handle.fetch_history()))
+        open_nodes = (await view_of(cached_runs, handle)).document()["nodes"]
     finally:
         gate.open()
     assert 0 < scheduled_count < _CALL_COUNT
+    counts = Counter(node["status"] for node in open_nodes.values())
     assert counts == {"running": scheduled_count, "ready": _CALL_COUNT - scheduled_count}
 
     document = await document_of(handle)
@@ -130,8 +117,8 @@ async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs
 async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(cached_runs: Runs, gate: Gate) -> None:
     nodes = [
         pure_node("first", 1, 2),
-        _hold_node("held", gate.name, depends_on=["first"]),
-        _hold_node("items", gate.name, for_each=[1, 2], depends_on=["held"]),
+        hold_node("held", gate.name, "first"),
+        hold_node("items", gate.name, "held", for_each=[1, 2]),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     cached_runs.exclude_from_checks(handle)

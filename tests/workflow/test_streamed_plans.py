@@ -41,7 +41,6 @@ def interrupted_answer(content: str, *, last_text: str) -> Any:
 
 
 def node_ids_of(document: Document) -> Sequence[str]:
-    """Return the IDs of the nodes of a run, in order."""
     return [*document["nodes"]]
 
 
@@ -49,11 +48,6 @@ async def read_node_messages(handle: Handle) -> list[Any]:
     """Return the contents of the signals that delivered nodes, in order."""
     signals = [event.workflow_execution_signaled_event_attributes for event in await read_signal_events(handle)]
     return [json.loads(signal.input.payloads[0].data) for signal in signals]
-
-
-async def read_signal_times(handle: Handle) -> list[float]:
-    """Return the times in seconds of the signals that delivered nodes, in order."""
-    return [event.event_time.ToNanoseconds() / 1e9 for event in await read_signal_events(handle)]
 
 
 async def read_signal_events(handle: Handle) -> list[HistoryEvent]:
@@ -251,12 +245,14 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
         gate.set()
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
-        signal_times = await read_signal_times(handle)
+        signal_times_s = [event.event_time.ToNanoseconds() / 1e9 for event in await read_signal_events(handle)]
     expected = [sum(len(message["nodes"]) for message in messages[:number]) for number in range(len(messages))]
     assert [message["from"] for message in messages] == expected
     # The number of signals depends on the speed of the machine, but their minimum interval does not.
     assert len(messages) > 1
-    assert min(later - earlier for earlier, later in pairwise(signal_times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
+    assert (
+        min(later - earlier for earlier, later in pairwise(signal_times_s)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
+    )
     assert node_ids_of(document) == ["plan", "read", *node_ids, "answer"]
 
 
