@@ -307,11 +307,9 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     expected, actual = run_without_regions.document(), run_with_regions.document()
-    assert (actual["status"], actual["output"], actual["error"]) == (
-        expected["status"],
-        expected["output"],
-        expected["error"],
-    )
+    assert actual["status"] == expected["status"]
+    assert actual["output"] == expected["output"]
+    assert actual["error"] == expected["error"]
     offloaded = OffloadedNodes(run_with_regions.scheduler, store)
     every_node = {**actual["nodes"], **asyncio.run(offloaded_documents(offloaded))}
     assert sorted(every_node) == sorted(expected["nodes"])

@@ -103,10 +103,8 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     restore_state(restored_scheduler, state_to_json(scheduler))
     assert state_to_json(restored_scheduler) == state_to_json(scheduler)
     if has_new_limits(scheduler):
-        assert (restored_scheduler.state.max_in_flight, restored_scheduler.features.deadline.deadline) == (
-            scheduler.state.max_in_flight,
-            scheduler.features.deadline.deadline,
-        )
+        assert restored_scheduler.state.max_in_flight == scheduler.state.max_in_flight
+        assert restored_scheduler.features.deadline.deadline == scheduler.features.deadline.deadline
 
 
 @settings(max_examples=examples(80), deadline=None)

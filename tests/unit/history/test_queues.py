@@ -154,10 +154,8 @@ def test_wait_marks_are_shown_and_removed() -> None:
     reason = waiting_reason(_call("a"))
     marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "unknown"), reason))
     waiting_status, running_status = ("waiting", "no worker for mark"), ("running", None)
-    assert (statuses(), item_statuses()) == (
-        [waiting_status, waiting_status, running_status],
-        [running_status, waiting_status],
-    )
+    assert statuses() == [waiting_status, waiting_status, running_status]
+    assert item_statuses() == [running_status, waiting_status]
     marks.put(scheduler, {"half[1]": reason})
     assert scheduler.records[0].status == "running"
     marks.clear()

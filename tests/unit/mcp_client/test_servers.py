@@ -356,9 +356,7 @@ def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str,
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
     command = [str(command_folder() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stdout, result.stderr.splitlines()[: len(reported_lines)]) == (
-        2,
-        "",
-        reported_lines,
-    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[: len(reported_lines)] == reported_lines
     assert len(result.stderr.splitlines()) <= len(reported_lines) + 1

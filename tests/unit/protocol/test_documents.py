@@ -129,10 +129,8 @@ def test_large_values_are_replaced_by_references() -> None:
     assert compact_run_document["nodes"]["a"] == document["nodes"]["a"]
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
     document_with_counts = compact_document({"output": None, "nodes": nodes}, node_count=1)
-    assert (document_with_counts["nodes"], document_with_counts["nodes_ref"]) == (
-        {},
-        {"ref": "history", "counts": {"completed": 300}},
-    )
+    assert document_with_counts["nodes"] == {}
+    assert document_with_counts["nodes_ref"] == {"ref": "history", "counts": {"completed": 300}}
     text_at_the_limit = "x" * (MAX_INLINE_VALUE_BYTES - 2)
     assert compact_value(text_at_the_limit, ref="r") == text_at_the_limit
     assert compact_value(text_at_the_limit + "x", ref="r") == {

@@ -64,10 +64,8 @@ def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> N
     assert session.start_turn(_turn_start(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
     assert not session.start_turn(_turn_start(), at=1.5)
-    assert (_rejection_code(session, _turn_start()), _rejection_code(session, _turn_start("second"))) == (
-        None,
-        "session_busy",
-    )
+    assert _rejection_code(session, _turn_start()) is None
+    assert _rejection_code(session, _turn_start("second")) == "session_busy"
     rejection = session.rejection_of(_turn_start("second"))
     assert rejection is not None
     assert (rejection.run_id, "'r'" in rejection.message) == ("r", True)
@@ -232,10 +230,8 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     hydrated_session = session.with_answers({"a": rows, "unknown": "ignored"})
     assert [turn.answer for turn in hydrated_session.turns] == [rows, "Short."]
     older_turn, newest_turn = hydrated_session.with_shortened_answers().turn_summaries()
-    assert (encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older_turn.ai_response) == (
-        True,
-        True,
-    )
+    assert encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES
+    assert CUT_MARK in older_turn.ai_response
     assert newest_turn.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)

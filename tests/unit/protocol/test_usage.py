@@ -111,10 +111,8 @@ def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
     start_ready_tasks(scheduler, at=2.0)
     scheduler.fail("a", tool_error(), at=3.0, attempt=Attempt(usage=USAGE))
     assert apply_command(SetResult("a", 5), scheduler, at=4.0) is None
-    assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (
-        USAGE + USAGE,
-        {"a": USAGE + USAGE},
-    )
+    assert scheduler.state.totals.usage.total == USAGE + USAGE
+    assert scheduler.state.totals.usage.tasks == {"a": USAGE + USAGE}
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USAGE))
     scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USAGE))

@@ -45,10 +45,8 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
     store_without_prefix = open_store("s3://without-prefix")
     await store_without_prefix.put(b"content")
     await store_without_prefix.claim("me")
-    assert (await list_refs_and_sizes(store_without_prefix), await store_without_prefix.owners()) == (
-        [(REF, 7)],
-        frozenset({"me"}),
-    )
+    assert await list_refs_and_sizes(store_without_prefix) == [(REF, 7)]
+    assert await store_without_prefix.owners() == frozenset({"me"})
 
 
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,10 +233,8 @@ async def test_server_rejects_unknown_models_and_api_keys() -> None:
         assert message_of(await post_chat(server, key="right"))["content"] == "Hi"
     assert [model["id"] for model in model_list["data"]] == ["small", "large"]
     assert (wrong_key_response.status_code, wrong_key_response.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert (unknown_model_response.status_code, unknown_model_response.json()["error"]["code"]) == (
-        404,
-        "model_not_found",
-    )
+    assert unknown_model_response.status_code == 404
+    assert unknown_model_response.json()["error"]["code"] == "model_not_found"
 
 
 OPEN_SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}

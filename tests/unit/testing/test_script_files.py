@@ -57,19 +57,13 @@ async def test_script_file_supports_all_options(tmp_path: Path) -> None:
         assert (await post_chat(server.base_url, model="large")).status_code == 404
     assert planned_body["choices"][0]["message"]["content"] == '{"nodes": []}'
     assert slow_body["choices"][0]["message"]["content"] == "Slow"
-    assert (slow_body["usage"]["total_tokens"], slow_body["usage"]["prompt_tokens_details"]) == (
-        7,
-        {"cached_tokens": 2},
-    )
-    assert (calls_message["content"], calls_message["tool_calls"][0]["function"]["arguments"]) == (
-        "Look",
-        '{"at": "Oslo"}',
-    )
-    assert (
-        busy_response.status_code,
-        busy_response.headers["retry-after"],
-        busy_response.json()["error"]["message"],
-    ) == (429, "2", "wait")
+    assert slow_body["usage"]["total_tokens"] == 7
+    assert slow_body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert calls_message["content"] == "Look"
+    assert calls_message["tool_calls"][0]["function"]["arguments"] == '{"at": "Oslo"}'
+    assert busy_response.status_code == 429
+    assert busy_response.headers["retry-after"] == "2"
+    assert busy_response.json()["error"]["message"] == "wait"
     assert (page_response.text, page_response.headers["content-type"]) == ("<html>", "text/html")
 
 
