@@ -200,9 +200,8 @@ async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate
     assert failure.details[0]["attempt"] == 1
     assert len(batch_bench.calls) == 2, "the first attempt is not repeated"
     separate_activity.temporal.info = replace(separate_activity.temporal.info, attempt=2)
-    assert (
-        await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
-    ).data == b"5"
+    payload = await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
+    assert payload.data == b"5"
 
 
 async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
@@ -281,14 +280,15 @@ async def test_message_that_is_not_a_call_batch_is_rejected(batch_bench: BatchBe
 async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store, info = MemoryStore(), ActivityBench(len).temporal.info
     deleted_keys: list[str] = []
-    first_records = StoreRecords(store, replace(info, attempt=1), delete_later=deleted_keys.append)
+
+    def records_of(attempt: int, activity_id: str = info.activity_id) -> StoreRecords:
+        activity_info = replace(info, attempt=attempt, activity_id=activity_id)
+        return StoreRecords(store, activity_info, delete_later=deleted_keys.append)
+
+    first_records, second_records = records_of(1), records_of(2)
     assert await first_records.record(CallBatchResult(detached_failures={"a": None}))
-    second_records = StoreRecords(store, replace(info, attempt=2), delete_later=deleted_keys.append)
     assert (await second_records.read_earlier_results()).detached_failures == {"a": None}
-    records_of_other_activity = StoreRecords(
-        store, replace(info, attempt=2, activity_id="x"), delete_later=deleted_keys.append
-    )
-    assert (await records_of_other_activity.read_earlier_results()).detached_failures == {}
+    assert (await records_of(2, "x").read_earlier_results()).detached_failures == {}
     assert len(deleted_keys) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first_records.record(CallBatchResult())

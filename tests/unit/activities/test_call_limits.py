@@ -44,46 +44,46 @@ class _Heartbeats:
         pass
 
 
-async def _admit(scripted_limiter: _Limiter) -> None:
-    class SingleLimit(CallLimits):
-        async def limiters(self, subjects: Any) -> list[Limiter]:
-            return [scripted_limiter]
+class _SingleLimit(CallLimits):
+    """The call limits of a worker in which every call has the same limiter."""
 
+    def __init__(self, scripted_limiter: _Limiter) -> None:
+        super().__init__(_NO_CLIENT, task_queue="queue")
+        self.scripted_limiter = scripted_limiter
+
+    async def limiters(self, subjects: Any) -> list[Limiter]:
+        return [self.scripted_limiter]
+
+
+async def _admit_while_another_call_ends(scripted_limiter: _Limiter) -> None:
     heartbeats: Any = _Heartbeats()
-    admission = await SingleLimit(_NO_CLIENT, task_queue="queue").admit_model_call([_MODEL], "call", heartbeats)
-    admission.leases.clear()
+    admission = _SingleLimit(scripted_limiter).admit_model_call([_MODEL], "call", heartbeats)
+    admission_task = asyncio.create_task(admission)
+    await asyncio.sleep(0)
+    scripted_limiter.release("another")
+    (await asyncio.wait_for(admission_task, 2)).leases.clear()
 
 
 async def test_deferred_model_call_waits_for_its_delay_even_if_another_call_ends() -> None:
     scripted_limiter = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
-    admission_task = asyncio.create_task(_admit(scripted_limiter))
-    await asyncio.sleep(0)
-    scripted_limiter.release("another")
-    await admission_task
+    await _admit_while_another_call_ends(scripted_limiter)
     assert scripted_limiter.requested_at[1] - scripted_limiter.requested_at[0] >= 0.1
 
 
 async def test_queued_model_call_requests_a_lease_again_when_another_call_ends() -> None:
     scripted_limiter = _Limiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
-    admission_task = asyncio.create_task(_admit(scripted_limiter))
-    await asyncio.sleep(0)
-    scripted_limiter.release("another")
-    await asyncio.wait_for(admission_task, 2)
+    await _admit_while_another_call_ends(scripted_limiter)
 
 
 async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
     scripted_limiter = _Limiter(
         LimitAnswer("start", -0.6, "rate limit 1/min"),
         LimitAnswer("defer", 55.0, "rate limit 1/min"),
-        LimitAnswer("start", 0.0),
+        LimitAnswer("start"),
         limit="1/min",
     )
 
-    class SingleLimit(CallLimits):
-        async def limiters(self, subjects: Any) -> list[Limiter]:
-            return [scripted_limiter]
-
-    limits = SingleLimit(_NO_CLIENT, task_queue="queue")
+    limits = _SingleLimit(scripted_limiter)
     info: Any = SimpleNamespace(workflow_run_id="run", activity_id="a", start_to_close_timeout=None)
     first_attempt: Any = _Heartbeats()
     with pytest.raises(CallDeferred, match="rate limit 1/min") as deferral:

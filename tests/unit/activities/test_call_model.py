@@ -135,29 +135,26 @@ async def test_named_endpoint_receives_the_key_of_its_secret_and_never_the_key_o
         )
     assert [call.api_key for call in named_server.calls] == ["sk-other-key", "none"]
     assert (failure.type, failure.non_retryable) == ("model_key_missing", True)
-    assert (
-        failure.message == f"the key of {named_server.base_url} is not set; set DAGWRIGHT_SECRET_MISSING for the worker"
-    )
+    reason = "is not set; set DAGWRIGHT_SECRET_MISSING for the worker"
+    assert failure.message == f"the key of {named_server.base_url} {reason}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Invalid arguments: call_model takes one request"),
-        (({}, {}), "Invalid arguments: call_model takes one request"),
-        ((7,), "Invalid arguments: call_model takes one request"),
-        (({},), "Invalid arguments: invalid request to a model: KeyError: 'messages'"),
-        (({"messages": []},), "Invalid arguments: the request has no messages"),
-        (
-            ({"messages": [], "config": {"top_p": 3}},),
-            "Invalid arguments: top_p: must be less than or equal to 1, got 3",
-        ),
+        ((), "call_model takes one request"),
+        (({}, {}), "call_model takes one request"),
+        ((7,), "call_model takes one request"),
+        (({},), "invalid request to a model: KeyError: 'messages'"),
+        (({"messages": []},), "the request has no messages"),
+        (({"messages": [], "config": {"top_p": 3}},), "top_p: must be less than or equal to 1, got 3"),
     ],
 )
 async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], message: str) -> None:
     async with ModelServer() as server:
         failure = await Bench(server).failure(*arguments)
-    assert (failure.message, failure.type, failure.non_retryable) == (message, "invalid_arguments", True)
+    expected = (f"Invalid arguments: {message}", "invalid_arguments", True)
+    assert (failure.message, failure.type, failure.non_retryable) == expected
 
 
 async def test_a_secret_is_never_sent_to_a_model() -> None:
@@ -208,9 +205,6 @@ async def test_failure_reports_advice_and_usage() -> None:
         "advice": "raise max_tokens, or split the request",
         "usage": Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1).to_json(),
     }
-
-
-# Streamed text.
 
 
 async def _stream_call(server: ModelServer, request: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:

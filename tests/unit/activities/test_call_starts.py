@@ -35,7 +35,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.support.plan_building import compiled_plan, node, plan_of, start_ready_tasks
 
-_FIRST_START_DETAILS = [None, None, {"started": 1}]
+_FIRST_START_DETAILS, _THIRD_START_DETAILS = ([None, None, {"started": attempt}] for attempt in (1, 3))
 
 
 class FakeCallStarts:
@@ -199,20 +199,10 @@ async def test_max_attempts_counts_only_attempts_that_called_the_tool(
 
 
 def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
-    error = ActivityError(
-        "lost",
-        scheduled_event_id=1,
-        started_event_id=2,
-        identity="",
-        activity_type="mail",
-        activity_id="w",
-        retry_state=state,
-    )
+    fields: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "w"}
+    error = ActivityError("lost", **fields, activity_type="mail", retry_state=state)
     error.__cause__ = TimeoutError("lost", type=kind, last_heartbeat_details=details)
     return error
-
-
-_THIRD_START_DETAILS = [None, None, {"started": 3}]
 
 
 @pytest.mark.parametrize("records_starts", [True, False])
@@ -229,10 +219,8 @@ _THIRD_START_DETAILS = [None, None, {"started": 3}]
 def test_outcome_of_a_lost_write_is_unknown_only_if_the_write_may_have_started(
     kind: TimeoutType, details: list[Any], state: RetryState, *, has_not_started: bool, records_starts: bool
 ) -> None:
-    compiled_node = CompiledNode("w", tool="mail")
-    failure, _ = read_failure(
-        _timeout_failure(kind, details, state), compiled_node, Effects.WRITE, records_starts=records_starts
-    )
+    error = _timeout_failure(kind, details, state)
+    failure, _ = read_failure(error, CompiledNode("w", tool="mail"), Effects.WRITE, records_starts=records_starts)
     expected = "not_started" if has_not_started and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")
 
@@ -357,7 +345,7 @@ async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> N
         heartbeats.stop()
 
     sent_heartbeats = await _run_attempt(
-        work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=FakeCallStarts(records)
+        work, earlier_details=_FIRST_START_DETAILS, attempt=2, starts=FakeCallStarts(records)
     )
     assert [started_attempt(details) for details in sent_heartbeats] == [1]
     assert records == []

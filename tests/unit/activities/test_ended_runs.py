@@ -16,16 +16,8 @@ _CHILD_SNAPSHOT = {"state": "what it did"}
 
 def _document(**fields: Any) -> dict[str, Any]:
     usage = {"calls": 1, "prompt_tokens": 2, "completion_tokens": 3}
-    lineage = {"files": ["a.txt"], "urls": []}
-    return {
-        "status": "completed",
-        "output": 1,
-        "error": None,
-        "usage": usage,
-        "lineage": lineage,
-        "notes": [],
-        **fields,
-    }
+    results = {"status": "completed", "output": 1, "error": None, "usage": usage}
+    return {**results, "lineage": {"files": ["a.txt"], "urls": []}, "notes": [], **fields}
 
 
 def test_outcome_of_a_document_equals_the_report_of_the_run() -> None:

@@ -68,21 +68,19 @@ async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) 
     assert server.events == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
-async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = FakeServer(monkeypatch, _TOOL_PAUSE, None)
-    assert await _pauses_of_calls() == [None]
-    assert (server.states, server.events) == ([], [])
-
-
 async def test_call_is_unpaused_if_its_tool_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeServer(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, None)
     assert await _pauses_of_calls() == [None]
     assert [each.partition(":")[0] for each in server.events] == ["pause test", "unpause test"]
 
 
-async def test_call_is_not_paused_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeServer(monkeypatch, _UNAVAILABLE_ERROR)
+@pytest.mark.parametrize("states", [(_UNAVAILABLE_ERROR,), (_TOOL_PAUSE, None)], ids=["unavailable", "resumed"])
+async def test_call_is_not_paused_if_the_server_is_unavailable_or_has_a_newer_state(
+    monkeypatch: pytest.MonkeyPatch, states: tuple[Any, ...]
+) -> None:
+    server = FakeServer(monkeypatch, *states)
     assert await _pauses_of_calls() == [None]
+    assert (server.states, server.events) == ([], [])
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:

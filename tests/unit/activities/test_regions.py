@@ -12,7 +12,6 @@ from unittest.mock import patch
 import pytest
 
 from dagwright.activities import region_batches, region_state
-from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.pure_calls import PureCalls
 from dagwright.activities.region_batches import RegionBatch
 from dagwright.activities.region_state import OffloadedRegionState, RegionCache
@@ -89,10 +88,13 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
     return {kind: (failure.type or "", failure.message) for kind, failure in failures.items()}
 
 
-def nodes_of_kinds(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the node `good`, which succeeds, and one node of the tool for each kind of failure or result."""
-    nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
-    return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *nodes]
+async def failures_of_a_region(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return the code and message of a tool's failure inside of a region, for each kind; another node completes."""
+    good_node = {"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}
+    nodes = [good_node, *({"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds)]
+    results = await asyncio.to_thread(region_results, None, nodes=nodes, registry=BENCH_TOOLS)
+    assert results.pop("good") == 2
+    return {node_id: (error.code, error.message) for node_id, error in results.items()}
 
 
 @pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
@@ -101,20 +103,12 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # So the expected failure of this kind comes from a tool that is not async.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
-    actual = await asyncio.to_thread(
-        region_results, None, nodes=nodes_of_kinds(tool, ODD_FAILURES), registry=BENCH_TOOLS
-    )
-    assert actual.pop("good") == 2
-    assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
+    assert await failures_of_a_region(tool, ODD_FAILURES) == expected
 
 
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
-    actual = await asyncio.to_thread(
-        region_results, None, nodes=nodes_of_kinds("pure_result", ODD_RESULTS), registry=BENCH_TOOLS
-    )
-    assert actual.pop("good") == 2
-    assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
+    assert await failures_of_a_region("pure_result", ODD_RESULTS) == expected
 
 
 def test_call_in_a_region_has_three_attempts_in_one_batch() -> None:
@@ -129,12 +123,9 @@ def test_tool_that_mutates_its_arguments_does_not_change_other_results() -> None
         {"id": node_id, "tool": "pure_change", "arguments": {"values": argument}}
         for node_id, argument in values.items()
     ]
-    changed_item = {"n": 1, "changed": True}
-    assert region_results(None, nodes=nodes, registry=BENCH_TOOLS) == {
-        "a": [changed_item],
-        "b": [changed_item, [changed_item]],
-        "c": [{"a": [changed_item], "changed": True}],
-    }
+    item = {"n": 1, "changed": True}
+    expected = {"a": [item], "b": [item, [item]], "c": [{"a": [item], "changed": True}]}
+    assert region_results(None, nodes=nodes, registry=BENCH_TOOLS) == expected
 
 
 def test_call_that_uses_a_model_stays_open_while_the_other_nodes_run() -> None:
@@ -158,12 +149,9 @@ _ENVIRONMENT = ToolEnvironment(Path(), find_secret=lambda _: None)
 
 
 async def test_thread_of_a_tool_runs_with_the_short_switch_interval() -> None:
-    default_interval_s, store = sys.getswitchinterval(), MemoryStore()
-    [call] = activities_of_tools(
-        callable_tools(_INTERVAL_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
-    ).values()
-    payload = await ActivityBench(call).payload({})
-    assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_interval_s)
+    default_interval_s = sys.getswitchinterval()
+    assert await FunctionBench(interval).result({}) == SWITCH_INTERVAL_S
+    assert sys.getswitchinterval() == default_interval_s
 
 
 async def test_thread_of_a_region_runs_with_the_short_switch_interval() -> None:
@@ -206,10 +194,8 @@ async def test_region_is_cached_for_one_batch() -> None:
 
 
 async def test_cache_over_its_node_limit_evicts_the_least_recently_used_region() -> None:
-    cache, regions = (
-        RegionCache(),
-        {run: region_with_nodes(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))},
-    )
+    cache = RegionCache()
+    regions = {run: region_with_nodes(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
     for run, region in regions.items():
         put_region(cache, run, region)
     put_region(cache, "a", regions["a"])

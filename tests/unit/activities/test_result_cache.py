@@ -89,12 +89,6 @@ async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
     assert await bench.result_and_source(bench.new_cache(), "c", max_age_s=30.0) == ("c", None)
 
 
-async def test_result_is_not_reused_for_another_key(bench: Bench) -> None:
-    cache = bench.new_cache()
-    assert await bench.result_and_source(cache, "a") == ("a", None)
-    assert await bench.result_and_source(cache, "b", key="1" * 64) == ("b", None)
-
-
 async def test_failure_is_never_reused(bench: Bench) -> None:
     cache, error = bench.new_cache(), ValueError("no")
 
@@ -179,16 +173,27 @@ async def test_store_outage_is_logged_once_and_ends_requests_to_the_store(bench:
     assert bench.store.read_keys == [KEY]
 
 
-async def test_unresponsive_store_does_not_delay_a_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_cache, "_LOOKUP_TIMEOUT_S", 0.01)
+class HangingStore(MemoryStore):
+    """Store whose `get_cache_entry` hangs until the lookup is cancelled."""
 
-    async def get_cache_entry(key: str) -> bytes | None:
-        await asyncio.Event().wait()
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookup_started = asyncio.Event()
+        self.lookup_ended = asyncio.Event()
+
+    async def get_cache_entry(self, key: str) -> bytes | None:
+        self.lookup_started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.lookup_ended.set()
         return None
 
-    monkeypatch.setattr(bench.store, "get_cache_entry", get_cache_entry)
+
+async def test_unresponsive_store_does_not_delay_a_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_cache, "_LOOKUP_TIMEOUT_S", 0.01)
     with structlog.testing.capture_logs() as logs:
-        assert await bench.result_and_source(bench.new_cache(), "a") == ("a", None)
+        assert await bench.result_and_source(ResultCache(HangingStore()), "a") == ("a", None)
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
 
 
@@ -205,9 +210,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     bench.now += 10 * RETENTION_S
     assert await bench.result_and_source(cache, "d", **pure_fields) == ("c", "c")
     assert await bench.result_and_source(bench.new_cache(), "e", **pure_fields) == ("c", "c")
-    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT, UTC) + timedelta(
-        seconds=RETENTION_S
-    )
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT + RETENTION_S, UTC)
 
 
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
@@ -281,24 +284,16 @@ def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
     def key_with(value: Any) -> str | None:
         return key(bindings=bindings_of({"a": value}))
 
-    first_value = stored_value("sha256-1")
-    assert key_with(first_value) == key_with(stored_value("sha256-1", "z.result"))
-    assert key_with(WorkerText(["x", first_value])) == key_with(WorkerText(["x", stored_value("sha256-1", "z.result")]))
-    assert (
-        len(
-            {
-                key_with(first_value),
-                key_with(stored_value("sha256-2")),
-                key_with(stored_value("sha256-1", paths=(("n",),))),
-            }
-        )
-        == 3
-    )
+    first_value, renamed_value = stored_value("sha256-1"), stored_value("sha256-1", "z.result")
+    assert key_with(first_value) == key_with(renamed_value)
+    assert key_with(WorkerText(["x", first_value])) == key_with(WorkerText(["x", renamed_value]))
+    other_values = (stored_value("sha256-2"), stored_value("sha256-1", paths=(("n",),)))
+    assert len({key_with(value) for value in (first_value, *other_values)}) == 3
 
 
-@pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])
-def test_call_with_a_secret_has_no_key(part: Any) -> None:
-    assert key(bindings=bindings_of({"a": part if isinstance(part, WorkerText) else WorkerText([part])})) is None
+@pytest.mark.parametrize("parts", [[Secret("TOKEN")], ["Bearer ", Secret("TOKEN")]])
+def test_call_with_a_secret_has_no_key(parts: Any) -> None:
+    assert key(bindings=bindings_of({"a": WorkerText(parts)})) is None
 
 
 def test_too_deeply_nested_arguments_have_no_key() -> None:
@@ -314,18 +309,12 @@ def test_any_text_has_a_key(text: str) -> None:
 
 
 def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
-    small_form, large_form = (
-        from_stored_form(to_stored_form(SMALL_RESULT)),
-        from_stored_form(to_stored_form(LARGE_RESULT)),
-    )
+    small_form, large_form = (from_stored_form(to_stored_form(each)) for each in (SMALL_RESULT, LARGE_RESULT))
     assert (small_form and small_form.result, small_form and small_form.ref) == (SMALL_RESULT, None)
     assert large_form is not None
     assert (large_form.content, large_form.ref) == (b"", ref_of(LARGE_RESULT.content))
-    assert large_form.result.provenance() == {
-        "made_at": "2023-11-14T22:13:20.000Z",
-        "run_id": "run-1",
-        "node_id": "big",
-    }
+    provenance = {"made_at": "2023-11-14T22:13:20.000Z", "run_id": "run-1", "node_id": "big"}
+    assert large_form.result.provenance() == provenance
 
 
 @pytest.mark.parametrize(
@@ -345,23 +334,6 @@ def test_damaged_form_is_ignored(damage: Any) -> None:
 
 
 TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [["node", "n"]])
-
-
-class HangingStore(MemoryStore):
-    """Store whose `get_cache_entry` hangs until the lookup is cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lookup_started = asyncio.Event()
-        self.lookup_ended = asyncio.Event()
-
-    async def get_cache_entry(self, key: str) -> bytes | None:
-        self.lookup_started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.lookup_ended.set()
-        return None
 
 
 async def test_thread_that_waits_for_the_store_ends_on_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,16 +385,14 @@ def write_tool() -> int:
     return CallCounter.calls
 
 
-@pytest.fixture
-def reset_counter(monkeypatch: pytest.MonkeyPatch) -> type[CallCounter]:
+@pytest.fixture(autouse=True)
+def _reset_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallCounter, "calls", 0)
-    return CallCounter
 
 
 CACHE_HEADER = {HEADER_CACHE: 60.0}
 
 
-@pytest.mark.usefixtures("reset_counter")
 async def test_result_of_an_equal_call_is_reused() -> None:
     store = MemoryStore()
     bench = FunctionBench(count_calls, store=store)
@@ -438,17 +408,14 @@ async def test_result_of_an_equal_call_is_reused() -> None:
     assert json.loads((await bench.payload({}, **{HEADER_CACHE: 0})).data)["call"] == 4
 
 
-@pytest.mark.usefixtures("reset_counter")
 async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
     store = MemoryStore()
     first_payload = await FunctionBench(count_calls, store=store).payload({"size": 10_000}, **CACHE_HEADER)
-    contents = dict(store.contents)
+    contents, projections = dict(store.contents), {HEADER_PROJECTIONS: [[["call"], "value"]]}
     for is_in_memory in (False, True):
         bench = FunctionBench(count_calls, store=store)
         for _ in range(2 if is_in_memory else 1):
-            payload = await bench.payload(
-                {"size": 10_000}, **CACHE_HEADER, **{HEADER_PROJECTIONS: [[["call"], "value"]]}
-            )
+            payload = await bench.payload({"size": 10_000}, **CACHE_HEADER, **projections)
         assert json.loads(payload.data) == {**json.loads(first_payload.data), "projections": [[["call"], {"value": 1}]]}
         assert (store.contents, METADATA_CACHED in payload.metadata) == (contents, True)
     store.contents.clear()
@@ -456,34 +423,38 @@ async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
     assert store.contents == contents
 
 
-@pytest.mark.usefixtures("reset_counter")
 @pytest.mark.parametrize("header", [{}, CACHE_HEADER])
 async def test_write_is_never_cached(header: dict[str, Any]) -> None:
     bench = FunctionBench(write_tool)
     assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
 
 
-@pytest.mark.usefixtures("reset_counter")
 async def test_slow_pure_call_is_made_once_unless_the_plan_disables_the_cache() -> None:
     bench = FunctionBench(slow_pure_tool)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
 
 
-@pytest.mark.usefixtures("reset_counter")
 async def test_pure_call_with_little_cpu_time_is_made_each_time() -> None:
     bench = FunctionBench(quick_pure_tool)
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
-def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
-    admission = CacheAdmission()
+def _quick_lookup_count(admission: CacheAdmission) -> int:
+    """Return how many of 1,000 calls of a quick tool are looked up."""
     lookup_count = 0
     for _ in range(1_000):
         if admission.should_look_up("quick"):
             lookup_count += 1
             admission.record_lookup("quick", cached_call_s=None)
-    assert lookup_count == 2
+    return lookup_count
+
+
+def test_quick_tool_is_looked_up_twice_and_twice_more_after_a_slow_call() -> None:
+    admission = CacheAdmission()
+    assert _quick_lookup_count(admission) == 2
+    admission.record_slow_call("quick", 0.02)
+    assert _quick_lookup_count(admission) == 2
 
 
 def test_results_of_a_slow_tool_are_always_looked_up() -> None:
@@ -495,18 +466,6 @@ def test_results_of_a_slow_tool_are_always_looked_up() -> None:
     for _ in range(1_000):
         assert admission.should_look_up("slow")
         admission.record_lookup("slow", cached_call_s=0.006)
-
-
-def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
-    admission = CacheAdmission()
-    for _ in range(2):
-        admission.record_lookup("quick", cached_call_s=None)
-    admission.record_slow_call("quick", 0.02)
-    lookup_count = 0
-    while admission.should_look_up("quick"):
-        lookup_count += 1
-        admission.record_lookup("quick", cached_call_s=None)
-    assert lookup_count == 2
 
 
 def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:

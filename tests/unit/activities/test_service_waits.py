@@ -52,7 +52,6 @@ def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
     assert [base_s <= delay <= base_s * 1.1 + 1 for base_s, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
     assert (max(delays), len(delays) < 1_700) == (60, True)
     assert MAX_WAIT_S <= now_s - 1_000.0 < MAX_WAIT_S + 10
-    first_deferral = deferral_of(
-        RequestedWait(REQUESTED_BY, timedelta(seconds=5)), name="get", earlier_state="?", now_s=0.0
-    )
+    five_seconds = RequestedWait(REQUESTED_BY, timedelta(seconds=5))
+    first_deferral = deferral_of(five_seconds, name="get", earlier_state="?", now_s=0.0)
     assert str(first_deferral) == "get was asked to wait until 1970-01-01T00:00:05.000Z (429 from api.example.org)"

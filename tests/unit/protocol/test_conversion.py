@@ -38,23 +38,16 @@ class _UppercaseConverter(DefaultPayloadConverter):
 
 
 def test_composed_converter_keeps_the_parts_of_a_user_converter() -> None:
-    codec = XorCodec()
-    converter = replace(
-        DataConverter.default,
-        payload_converter_class=_UserConverter,
-        payload_codec=codec,
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
-    )
+    codec, failure_class = XorCodec(), DefaultFailureConverterWithEncodedAttributes
+    converter = DataConverter(_UserConverter, payload_codec=codec, failure_converter_class=failure_class)
     composed_converter = compose_converter(converter)
     assert composed_converter.payload_codec is codec
     assert issubclass(composed_converter.payload_converter_class, _UserConverter)
-    assert issubclass(composed_converter.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)
+    assert issubclass(composed_converter.failure_converter_class, failure_class)
     assert compose_converter(composed_converter).payload_converter_class is composed_converter.payload_converter_class
-    unreadable_payload = Payload(metadata={"encoding": b"json/plain"}, data=b"{")
-    assert (
-        composed_converter.payload_converter.from_payloads([unreadable_payload, unreadable_payload])
-        == [RawValue(unreadable_payload)] * 2
-    )
+    unreadable_payloads = [Payload(metadata={"encoding": b"json/plain"}, data=b"{")] * 2
+    values = composed_converter.payload_converter.from_payloads(unreadable_payloads)
+    assert values == [RawValue(payload) for payload in unreadable_payloads]
 
 
 def test_default_converter_is_replaced_by_the_dagwright_converter() -> None:

@@ -100,11 +100,7 @@ def test_keyword_has_no_character_that_a_query_rejects() -> None:
 @pytest.mark.parametrize(
     ("text", "prefix"),
     [
-        ("it's", "it's"),
-        ("'x'", ""),
-        ("x'?", "x"),
-        ("a'\"b", "a"),
-        ("a\\b", "a"),
+        *(("it's", "it's"), ("'x'", ""), ("x'?", "x"), ("a'\"b", "a"), ("a\\b", "a")),
         ("Köln 100%_\u2661", "Köln 100%_\u2661"),
     ],
 )
@@ -113,7 +109,7 @@ def test_queryable_prefix_ends_before_characters_that_a_query_rejects(text: str,
 
 
 def _task(title: str | None, *, item: int | None = None, key: str = "17", map_batch: MapBatch | None = None) -> Task:
-    plan = compiled_plan(plan_of(node("order", **({"title": title} if title else {}))))
+    plan = compiled_plan(plan_of(node("order", title=title)))
     task_id = f"order[{key}]" if item is not None else "order"
     path = [["node", "order"], *([["item", key]] if item is not None else [])]
     return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, map_batch=map_batch)

@@ -21,8 +21,6 @@ from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import compiled_plan, node, plan_of, started_scheduler
 
 _PLAN = compiled_plan(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
-
-
 _SNAPSHOT = {"started_at": 1, "notes": [], "omitted_notes": 0}
 
 
@@ -53,16 +51,13 @@ def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -
     state = state_to_json(_interrupted_scheduler())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     known_entities = {Lookup("Ann", "person"): {"id": "p1"}}
-    sent_run_input = RunInput(
+    inline_input = RunInput(
         compiled=_PLAN, scope="root", known_entities=known_entities, is_interactive=False, snapshot=snapshot
     )
-    received_input = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
-    assert (received_input.snapshot, received_input.scope, received_input.is_interactive) == (snapshot, "root", False)
-    assert received_input.known_entities == known_entities
     assert state_from_text(snapshot.state) == state
-    snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
-    sent_run_input = RunInput(compiled=_PLAN, snapshot=snapshot)
-    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input)))).snapshot == snapshot
+    referencing_input = RunInput(compiled=_PLAN, snapshot=RunSnapshot(12.25, refs=("sha256-a", "sha256-b")))
+    for run_input in (inline_input, referencing_input):
+        assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
 
 
 def test_state_text_is_split_into_pieces_and_limited() -> None:
@@ -158,10 +153,7 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
         (_packed_value(b"no zlib"), "it cannot be unpacked: "),
         (_packed_value(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
         (_packed_value(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
-        (
-            _packed_value(zlib.compress(b"[1]")[:-4]),
-            "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes",
-        ),
+        (_packed_value(zlib.compress(b"[1]")[:-4]), "it cannot be unpacked: it is incomplete, or has over 16,000,000 "),
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "truncated"],
 )

@@ -77,14 +77,10 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> 
         "tokens": 42,
         "money": "0.25",
         "cost": "0.25",
-        **zero_counts,
     }
     assert document["usage"] == (USAGE + USAGE).to_document()
-    assert {node_id: node_document.get("usage") for node_id, node_document in document["nodes"].items()} == {
-        "a": node_usage,
-        "b": node_usage,
-        "c": None,
-    }
+    usages = [node_document.get("usage") for node_document in document["nodes"].values()]
+    assert usages == [{**node_usage, **zero_counts}, {**node_usage, **zero_counts}, None]
     scheduler = started_run(node("a"), node("b"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USAGE))
     scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
@@ -112,7 +108,7 @@ def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
     scheduler.fail("a", tool_error(), at=3.0, attempt=Attempt(usage=USAGE))
     assert apply_command(SetResult("a", 5), scheduler, at=4.0) is None
     assert scheduler.state.totals.usage.total == USAGE + USAGE
-    assert scheduler.state.totals.usage.tasks == {"a": USAGE + USAGE}
+    assert scheduler.state.totals.usage == RunUsage(USAGE + USAGE, {"a": USAGE + USAGE})
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USAGE))
     scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USAGE))
@@ -132,10 +128,8 @@ def run_with_agents() -> RunScheduler:
 def test_usage_is_summed_by_agent_name_and_kept_by_the_next_execution() -> None:
     scheduler = run_with_agents()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USAGE))
-    child_usage = {
-        **(USAGE + USAGE).to_document(),
-        "agents": {"writer": USAGE.to_document(), "critic": USAGE.to_document()},
-    }
+    agents = {"writer": USAGE.to_document(), "critic": USAGE.to_document()}
+    child_usage = {**(USAGE + USAGE).to_document(), "agents": agents}
     end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": child_usage})
     apply_sub_plan_end(scheduler, end, at=2.0)
     apply_sub_plan_end(scheduler, end, at=3.0)
@@ -146,14 +140,11 @@ def test_usage_is_summed_by_agent_name_and_kept_by_the_next_execution() -> None:
         {"w": USAGE, "p": USAGE + USAGE, "q": USAGE},
         {"writer": USAGE + USAGE, "critic": USAGE},
     )
-    assert result_document(scheduler, FACTS)["usage"]["agents"] == {
-        "writer": (USAGE + USAGE).to_document(),
-        "critic": USAGE.to_document(),
-    }
+    agents["writer"] = (USAGE + USAGE).to_document()
+    assert result_document(scheduler, FACTS)["usage"]["agents"] == agents
     scheduler = run_with_agents()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USAGE))
-    next_execution = restored_scheduler(scheduler)
-    assert next_execution.state.totals.usage == scheduler.state.totals.usage
+    assert restored_scheduler(scheduler).state.totals.usage == scheduler.state.totals.usage
     assert run_usage_from_json(None) == RunUsage()
 
 

@@ -25,48 +25,30 @@ def _notification_ids(*notifications: Notification) -> list[str]:
 
 
 def test_signature_matches_the_example_of_the_standard() -> None:
-    body = b'{"test": 2432232314}'
-    headers = signed_headers(body, signing_key(SECRET), message_id="msg_p5jXN8AQM9LWM0D4loKWxJek", at_s=1614265330)
-    assert headers == {
-        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+    message_id = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    assert signed_headers(b'{"test": 2432232314}', signing_key(SECRET), message_id=message_id, at_s=1614265330) == {
+        "webhook-id": message_id,
         "webhook-timestamp": "1614265330",
         "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
     }
 
 
 def test_id_of_a_notification_depends_only_on_its_event() -> None:
-    opened_notification, answered_notification = (
-        Notification("opened", _request(), 1.5),
-        Notification("answered", _request(), 2.0),
-    )
-    other_request_notification = Notification("opened", _request("check#2"), 1.5)
     escalated_request = _request()
     escalated_request.assignee = "eve"
+    opened_notification = Notification("opened", _request(), 1.5)
     assert _notification_ids(opened_notification) == _notification_ids(Notification("opened", escalated_request, 1.5))
-    assert (
-        len(
-            set(
-                _notification_ids(
-                    opened_notification,
-                    answered_notification,
-                    other_request_notification,
-                    Notification("reminded", _request(), 2.0),
-                )
-            )
-        )
-        == 4
-    )
+    others = (Notification("answered", _request(), 2.0), Notification("reminded", _request(), 2.0))
+    other_request_notification = Notification("opened", _request("check#2"), 1.5)
+    assert len(set(_notification_ids(opened_notification, *others, other_request_notification))) == 4
 
 
 def test_notification_shortens_a_long_request_and_includes_a_closing() -> None:
     request = _request(prompt="é" * MAX_NOTIFICATION_BYTES)
     request.options = ["x"]
     result = _notification_json(Notification("opened", request, 1.5))["request"]
-    assert (result["shortened"], result["options"], len(result["prompt"].encode()) <= MAX_NOTIFICATION_BYTES // 4) == (
-        True,
-        None,
-        True,
-    )
+    assert (result["shortened"], result["options"]) == (True, None)
+    assert len(result["prompt"].encode()) <= MAX_NOTIFICATION_BYTES // 4
     assert result["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", answer="approved")
     expected_fields = {"outcome": "answered", "by": "ann", "source": "signal", "answer": "approved", "note": None}
