@@ -1,5 +1,6 @@
 """Documents, query results, messages, idempotency keys, size limits and the published schema."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -10,23 +11,19 @@ from typing import Any
 import jsonschema_rs
 import pydantic_core
 import pytest
-from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES, short_id, summary_of
 from dagwright.core.boundary.wire import METADATA_ATTEMPT, METADATA_CACHED
-from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.validation.validation import check_document
-from dagwright.dialects import to_document
 from dagwright.features.commands.node_commands import RetryNode
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.regions.batches import end_from_json, end_to_json
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
 from dagwright.protocol.attempts import attempt_of_details, encode_attempt, read_attempt
 from dagwright.protocol.command_messages import actor_from_any_message
@@ -61,12 +58,9 @@ from tests.support.plan_building import (
 from tests.unit.core.test_compilation import FULL_PLAN
 
 FACTS = RunFacts("w1", "r1", title="T")
+_CHILD_PLAN = plan_of(node("b/c"), node("c"))
 _SINGLE_NODE_PLAN = compiled_plan(plan_of(node("a")))
 _NOTE = {"code": "x", "message": "y"}
-
-
-def ended_run_document() -> dict[str, Any]:
-    return result_document(ended_scheduler(), FACTS)
 
 
 def ended_scheduler() -> RunScheduler:
@@ -82,7 +76,7 @@ def ended_scheduler() -> RunScheduler:
 
 
 def test_result_document_has_the_documented_fields() -> None:
-    document = ended_run_document()
+    document = result_document(ended_scheduler(), FACTS)
     assert list(document) == [
         *("run_id", "execution_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
     ]
@@ -110,22 +104,17 @@ def test_lineage_names_the_call_that_computed_a_cached_result() -> None:
 
 @pytest.mark.parametrize("metadata", [b"", b"[1]", b"no JSON"])
 def test_invalid_cache_metadata_of_a_result_is_ignored(metadata: bytes) -> None:
-    value, attempt = read_result(
-        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: metadata}, data=b"5"), name="a.result"
-    )
-    assert (value, attempt) == (5, Attempt())
+    payload = Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: metadata}, data=b"5")
+    assert read_result(payload, name="a.result") == (5, Attempt())
 
 
 def test_large_values_are_replaced_by_references() -> None:
-    document = ended_run_document()
+    document = result_document(ended_scheduler(), FACTS)
     compact_run_document = compact_document(document, node_count=1)
-    reference = {"ref": "output", "bytes": encoded_size(document["output"])}
-    assert {**compact_run_document["output"], "preview": ""} == {**reference, "preview": ""}
-    assert compact_run_document["nodes"]["m[0]"]["result"] == {
-        "ref": "node:m[0]",
-        "bytes": 10_002,
-        "preview": "x" * 200,
-    }
+    reference = {"ref": "output", "bytes": encoded_size(document["output"]), "preview": ""}
+    assert {**compact_run_document["output"], "preview": ""} == reference
+    reference = {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
+    assert compact_run_document["nodes"]["m[0]"]["result"] == reference
     assert compact_run_document["nodes"]["a"] == document["nodes"]["a"]
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
     document_with_counts = compact_document({"output": None, "nodes": nodes}, node_count=1)
@@ -133,11 +122,8 @@ def test_large_values_are_replaced_by_references() -> None:
     assert document_with_counts["nodes_ref"] == {"ref": "history", "counts": {"completed": 300}}
     text_at_the_limit = "x" * (MAX_INLINE_VALUE_BYTES - 2)
     assert compact_value(text_at_the_limit, ref="r") == text_at_the_limit
-    assert compact_value(text_at_the_limit + "x", ref="r") == {
-        "ref": "r",
-        "bytes": MAX_INLINE_VALUE_BYTES + 1,
-        "preview": "x" * 200,
-    }
+    reference = {"ref": "r", "bytes": MAX_INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
+    assert compact_value(text_at_the_limit + "x", ref="r") == reference
 
 
 def test_document_with_counts_has_the_error_of_the_first_failed_node() -> None:
@@ -164,11 +150,9 @@ def test_closing_document_omits_fields_that_readers_restore() -> None:
     restored_fields = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
     assert full_closing_document(closing_fields) | restored_fields == document
     assert closing_document(result_document(scheduler, FACTS)) == closing_fields
-    document_of_rejected_run = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
-    assert closing_document(document_of_rejected_run) == {
-        "status": "failed",
-        "error": {"code": "invalid", "message": "no"},
-    }
+    error = {"code": "invalid", "message": "no"}
+    document_of_rejected_run = result_document(None, RunFacts("w1", "r1", error=error))
+    assert closing_document(document_of_rejected_run) == {"status": "failed", "error": error}
 
 
 @pytest.mark.parametrize(
@@ -181,9 +165,7 @@ def test_attempt_of_a_result_is_decoded(attempt: Attempt) -> None:
 
 @pytest.mark.parametrize(
     "encoded_attempt",
-    [
-        *(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]'),
-    ],
+    [*(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]')],
 )
 def test_invalid_attempt_metadata_is_read_as_the_first_attempt(encoded_attempt: bytes) -> None:
     assert read_attempt({METADATA_ATTEMPT: encoded_attempt}) == Attempt()
@@ -205,12 +187,9 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     run = RunContext("r1", (), "queue", execution_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item_task = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
-    is_derived = [
-        run.has_derived_key(task, ToolDeclaration("any", effects=effects, task_queue=queue))
-        for effects in Effects
-        for queue in ("", "other-queue")
-    ]
-    assert is_derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
+    for effects, queue in itertools.product(Effects, ("", "other-queue")):
+        tool = ToolDeclaration("any", effects=effects, task_queue=queue)
+        assert run.has_derived_key(task, tool) == (effects in ("pure", "read"))
     tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
     scopes_without_derived_keys = (replace(run, execution_id="r2"), replace(run, path=(("node", "sub"),)))
@@ -220,31 +199,23 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
 
 def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
     scheduler = scheduler_of(node("b", "a"), node("a", title="T"))
-    graph = {
-        "nodes": [
-            {"node_id": "b", "title": None, "status": "pending", "tool": "any"},
-            {"node_id": "a", "title": "T", "status": "ready", "tool": "any"},
-        ],
-        "edges": [["a", "b"]],
-    }
-    assert graph_document(scheduler) == graph_result(scheduler) == graph
+    nodes = [
+        {"node_id": "b", "title": None, "status": "pending", "tool": "any"},
+        {"node_id": "a", "title": "T", "status": "ready", "tool": "any"},
+    ]
+    assert graph_document(scheduler) == graph_result(scheduler) == {"nodes": nodes, "edges": [["a", "b"]]}
 
 
 def test_idempotency_keys_are_stable_and_unique() -> None:
-    key = idempotency_key("run-1", [["node", "a"], ["item", "k"]])
-    assert key == idempotency_key("run-1", [["node", "a"], ["item", "k"]], generation=0)
-    assert (len(key), key[:4], key.isascii()) == (40, "dw1_", True)
-    # If this key changed, a running plan would repeat its side effects.
-    assert key == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
     path = [["node", "a"], ["item", "k"]]
     keys = [
-        *(idempotency_key(scope, path, generation=generation) for scope in ("run-1", "run-2") for generation in (0, 1)),
-        *(
-            idempotency_key("run-1", other_path)
-            for other_path in ([*path[:1], ["node", "k"]], [["node", "a[k]"]], path[:1])
-        ),
+        idempotency_key(scope, path, generation=generation) for scope in ("run-1", "run-2") for generation in (0, 1)
     ]
-    assert len({*keys}) == len(keys)
+    # If this key changed, a running plan would repeat its side effects.
+    assert keys[0] == idempotency_key("run-1", path) == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
+    other_paths = ([["node", "a"], ["node", "k"]], [["node", "a[k]"]], [["node", "a"]])
+    keys += [idempotency_key("run-1", other_path) for other_path in other_paths]
+    assert len({*keys}) == len(keys) == 7
 
 
 def test_summaries_and_ids_are_shortened_at_whole_characters_and_ids_stay_unique() -> None:
@@ -325,24 +296,19 @@ def test_invalid_end_of_a_sub_plan_is_rejected() -> None:
 def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     valid_agent = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
-    invalid_agent_files: list[Any] = [
-        {},
-        {"agents": {}},
-        {"agents": {"w": {**valid_agent, "model": "m"}}},
-        {"agents": {"w": {}}},
-    ]
     assert validator.is_valid({"agents": {"w": {**valid_agent, "tools": ["read_file"]}}})
-    assert [validator.is_valid(document) for document in invalid_agent_files] == [False] * len(invalid_agent_files)
+    for invalid_agents in ({}, {"w": {**valid_agent, "model": "m"}}, {"w": {}}):
+        assert not validator.is_valid({"agents": invalid_agents})
+    assert not validator.is_valid({})
     validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
-    assert [validator.is_valid(plan) for plan in VALID_PLANS] == [True] * len(VALID_PLANS)
-    assert [validator.is_valid(plan) for plan in INVALID_PLANS] == [False] * len(INVALID_PLANS)
+    assert all(map(validator.is_valid, VALID_PLANS))
+    assert not any(map(validator.is_valid, INVALID_PLANS))
     assert all(problems_of(plan) for plan in INVALID_PLANS)
 
 
 def test_published_schema_files_are_current() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True
-    )
+    command = [sys.executable, "-m", "dagwright.plans.schema", "--check"]
+    result = subprocess.run(command, check=False, capture_output=True)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
@@ -354,19 +320,15 @@ VALID_PLANS: list[dict[str, Any]] = [
     plan_of(node("a", cache={"ttl": "1h"}, approval="never", on_error="ask")),
 ]
 INVALID_PLANS: list[dict[str, Any]] = [
-    plan_of(),
-    {"plan": 2, "nodes": [node("a")]},
-    plan_of({"id": "a"}),
-    plan_of(node("a", agent="x", tool="y")),
-    plan_of(node("item")),
-    plan_of(node("a", dependson=[])),
-    plan_of(node("a", join="most")),
-    plan_of(node("a", on_error={"value": 1, "more": 2})),
-    plan_of(node("a", timeout="soon")),
-    plan_of(node("s", plan={"plan": 1, "nodes": []})),
-    plan_of(node("s", plan={"plan": 1, "nodes": [{"id": "x", "tool": "t", "priority": 9}]})),
+    *(plan_of(), plan_of({"id": "a"}), plan_of(node("item")), {"plan": 2, "nodes": [node("a")]}),
+    *(plan_of(node("a", agent="x", tool="y")), plan_of(node("a", dependson=[])), plan_of(node("a", join="most"))),
+    *(plan_of(node("a", on_error={"value": 1, "more": 2})), plan_of(node("a", timeout="soon"))),
+    *(plan_of(node("s", plan=plan_of())), plan_of(node("s", plan=plan_of(node("x", tool="t", priority=9))))),
     plan_of(node("a"), inputs={"no name": {}}),
 ]
+
+
+DURATION_HINT = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
 def test_all_problems_of_the_options_are_reported() -> None:
@@ -377,11 +339,7 @@ def test_all_problems_of_the_options_are_reported() -> None:
     assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
         ("/options/max_parallel", "options.max_parallel must be a number from 1 to 500, not 0"),
         ("/options/deadlin", "unknown option 'deadlin'"),
-        (
-            "/options/deadline",
-            "options.deadline must be a duration: 'soon' is not a duration; write a number and a unit, such as 500ms, "
-            "30s, 5m, 2h or 7d",
-        ),
+        ("/options/deadline", f"options.deadline must be a duration: 'soon' is not a duration; {DURATION_HINT}"),
         ("/options/policy", "options.policy is not a policy: rules[0].then: expected run, ask or deny, not 'stop'"),
         ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
     ]
@@ -391,26 +349,24 @@ def test_all_problems_of_the_options_are_reported() -> None:
 def test_rounds_are_shortened_in_a_too_large_document() -> None:
     short_rounds = {"phase": "done", "round": 3, "final_response": "So."}
     rounds = {**short_rounds, "sub_goals": ["x" * 600_000], "rounds": []}
-    assert replace_nodes_by_counts({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
+    assert replace_nodes_by_counts({**result_document(ended_scheduler(), FACTS), "rounds": rounds})["rounds"] == rounds
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
     documented_fields = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
     all_fields = dict.fromkeys([*documented_fields[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
-    assert [*replace_nodes_by_counts({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
-    large_document = {**ended_run_document(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    assert replace_nodes_by_counts(large_document)["rounds"] == {
-        **short_rounds,
-        "omitted": "sub-goals and rounds: too large",
-    }
+    assert [
+        *replace_nodes_by_counts({**result_document(ended_scheduler(), FACTS), "rounds": all_fields})["rounds"]
+    ] == documented_fields
+    large_document = {**result_document(ended_scheduler(), FACTS), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
+    short_rounds["omitted"] = "sub-goals and rounds: too large"
+    assert replace_nodes_by_counts(large_document)["rounds"] == short_rounds
 
 
 def test_graph_that_is_too_large_for_a_query_is_replaced_by_its_counts() -> None:
     scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
-    message = (
-        "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
-        "`dagwright graph RUN --format json` lists all"
-    )
+    reason = "5,001 nodes and 5,000 edges are too large for a query"
+    note = f"{reason}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     counts = {"pending": 5_000, "running": 1}
-    assert graph_result(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": message}
+    assert graph_result(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": note}
     scheduler_with_long_titles = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
     assert graph_result(scheduler_with_long_titles)["counts"] == {"ready": 500}
 
@@ -451,9 +407,6 @@ def test_long_list_of_requests_in_a_status_is_shortened() -> None:
     assert status["notes"] == [{"code": "too_large", "node_id": None, "message": message}]
 
 
-SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
-
-
 @pytest.mark.parametrize(
     "parent",
     [
@@ -467,46 +420,24 @@ def test_parent_without_a_valid_run_id_or_task_is_rejected(parent: Any) -> None:
 
 
 def test_sub_plan_end_of_a_node_with_items_is_ignored() -> None:
-    plan: JsonValue = {
-        "plan": 1,
-        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "single", "plan": SUB_PLAN}],
-    }
-    scheduler = create_scheduler(
-        compile_plan(check_document(to_document(plan), tools={}, allow_unknown_tools=True)), {}
-    )
-    scheduler.start(0)
-    while next_call(scheduler, 0) is not None:
-        pass
+    scheduler = started_run(node("each", plan=_CHILD_PLAN, for_each=[1, 2]), node("single", plan=_CHILD_PLAN))
     node_ids = ["each", "each[0]", "each[1]", "single", "unknown"]
     assert [is_sub_plan(scheduler, node_id) for node_id in node_ids] == [False, True, True, True, False]
     apply_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]
 
 
-_CHILD_PLAN = plan_of(node("b/c"), node("c"))
-
-
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("a/c", ("a", "c")),
-        ("a/b/c", ("a/b", "c")),
-        ("a/b/b/c", ("a/b", "b/c")),
-        ("a/b", None),
-        ("a/b#2", None),
-        ("m[x/y]/c", ("m[x/y]", "c")),
-        ("m/c", ("m", "c")),
-        ("tool/c", None),
-        ("unknown/c", None),
+        *(("a/c", ("a", "c")), ("a/b/c", ("a/b", "c")), ("a/b/b/c", ("a/b", "b/c"))),
+        *(("m[x/y]/c", ("m[x/y]", "c")), ("m/c", ("m", "c"))),
+        *((path, None) for path in ("a/b", "a/b#2", "tool/c", "unknown/c")),
     ],
 )
 def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[str, str] | None) -> None:
-    scheduler = scheduler_of(
-        node("a", plan=_CHILD_PLAN),
-        node("a/b", plan=_CHILD_PLAN),
-        node("tool"),
-        node("m", plan=_CHILD_PLAN, for_each=["x/y"], key="{{item}}"),
-    )
+    map_node = node("m", plan=_CHILD_PLAN, for_each=["x/y"], key="{{item}}")
+    scheduler = scheduler_of(node("a", plan=_CHILD_PLAN), node("a/b", plan=_CHILD_PLAN), node("tool"), map_node)
     assert sub_plan_of_path(scheduler, path) == expected
     assert running_sub_plan_of(scheduler, path) is None
     start_ready_tasks(scheduler)
@@ -516,8 +447,7 @@ def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[
 
 
 def test_retried_sub_plan_is_found_by_its_new_id() -> None:
-    scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
-    start_ready_tasks(scheduler)
+    scheduler = started_run(node("a", plan=plan_of(node("c"))))
     scheduler.fail("a", tool_error(), at=1.0)
     assert apply_command(RetryNode("a", {"x": 1}), scheduler, at=2.0) is None
     start_ready_tasks(scheduler)
