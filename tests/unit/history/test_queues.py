@@ -16,7 +16,6 @@ from temporalio.api.enums.v1 import TaskQueueType
 
 from dagwright.core.boundary.wire import PAUSED_FOR_MISSING_TOOL, PAUSED_FOR_TOOL
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.queues import OpenCall, Queue, WaitMarks, no_worker_notes, paused_call_notes, waiting_reason
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
@@ -26,6 +25,7 @@ from dagwright.toolset.tool_directory import find_published_card, find_published
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 from tests.support.agent_bench import card_of
 from tests.support.memory_store import MemoryStore
+from tests.support.plan_building import node, plan_of, started_run
 
 _ACTIVITIES = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
@@ -61,16 +61,13 @@ def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
 
 
 def test_note_of_a_queue_of_a_file_names_the_file() -> None:
-    default_queue, team_queue = (
-        queue_name("/my tools.py", task_queue=task_queue) for task_queue in ("dagwright", "team")
-    )
+    queues = [queue_name("/my tools.py", task_queue=task_queue) for task_queue in ("dagwright", "team")]
     watch = "`dagwright watch 'it'\"'\"'s'`"
     command = "dagwright worker --tools '/my tools.py' --agents /a.yaml"
-    assert _messages(
-        _call("a", queue=default_queue), _call("b", queue=team_queue), tools=("/my tools.py", "agents:/a.yaml")
-    ) == [
-        f"no worker serves the queue {default_queue!r} of mark; start one with {watch} or `{command}`",
-        f"no worker serves the queue {team_queue!r} of mark; start one with {watch} or `{command} --task-queue team`",
+    calls = [_call("a", queue=queue) for queue in queues]
+    assert _messages(*calls, tools=("/my tools.py", "agents:/a.yaml")) == [
+        f"no worker serves the queue {queues[0]!r} of mark; start one with {watch} or `{command}`",
+        f"no worker serves the queue {queues[1]!r} of mark; start one with {watch} or `{command} --task-queue team`",
     ]
     assert _messages(_call("a", queue="shop"), tools=("/my tools.py", "queue:shop")) == [
         f"no worker serves the queue 'shop' of mark; start one with {watch} or "
@@ -79,19 +76,15 @@ def test_note_of_a_queue_of_a_file_names_the_file() -> None:
 
 
 def test_note_of_a_queue_of_another_file_does_not_name_the_files_of_the_run() -> None:
-    main_queue, module_queue = (
-        queue_name("/main.py", task_queue="dagwright"),
-        queue_name("shop.tools", task_queue="dagwright"),
-    )
+    main_queue, module_queue = (queue_name(file, task_queue="dagwright") for file in ("/main.py", "shop.tools"))
     main_hint = f"{START_HINT} FILE --tools-queue {main_queue}`, where FILE is the file or module of the tool"
     assert _messages(_call("a", queue=main_queue), _call("b", queue=module_queue), tools=("/my tools.py",)) == [
         f"no worker serves the queue {main_queue!r} of mark; {main_hint}",
         f"no worker serves the queue {module_queue!r} of mark; {START_HINT} shop.tools`",
     ]
     workflow_call = OpenCall(Queue(main_queue, _WORKFLOWS), is_started=False, scheduled_at=1.0)
-    assert _messages(workflow_call) == [
-        f"no worker serves the queue {main_queue!r}, so the run cannot continue; {main_hint}"
-    ]
+    message = f"no worker serves the queue {main_queue!r}, so the run cannot continue; {main_hint}"
+    assert _messages(workflow_call) == [message]
 
 
 def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
@@ -111,11 +104,8 @@ def test_note_of_paused_calls_explains_how_to_resume_them() -> None:
     paused_calls = [replace(_call(task), pause_reason=reason) for task in ("a", "b")]
     missing_tool_reason = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
     manually_paused_call = replace(_call("c"), pause_reason="paused by eve")
-    assert [waiting_reason(call) for call in (*paused_calls, manually_paused_call)] == [
-        reason,
-        reason,
-        "paused by eve",
-    ]
+    reasons = [waiting_reason(call) for call in (*paused_calls, manually_paused_call)]
+    assert reasons == [reason, reason, "paused by eve"]
     tool_message = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     call_message = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
     assert paused_call_notes([*paused_calls, manually_paused_call]) == [
@@ -134,14 +124,7 @@ def test_note_of_paused_calls_explains_how_to_resume_them() -> None:
 
 
 def test_wait_marks_are_shown_and_removed() -> None:
-    nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
-    nodes.insert(0, {"id": "a", "tool": "mark"})
-    scheduler = create_scheduler(
-        prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, allow_unknown_tools=True), {}), {}
-    )
-    scheduler.start(0.0)
-    while scheduler.next_task(0.0) is not None:
-        pass
+    scheduler = started_run(node("a"), node("each", for_each=[1, 2]), node("half", for_each=[1, 2]))
 
     def statuses() -> list[tuple[str, str | None]]:
         return [(record.status, record.reason) for record in scheduler.records]
@@ -182,10 +165,8 @@ def test_queue_name_depends_only_on_path_and_task_queue(tmp_path: Path) -> None:
     [name] = _load_toolset(tmp_path, first_file).user_queues
     assert re.fullmatch(r"dagwright:tools-[a-z2-7]{6}", name)
     assert name == queue_name(f"{tmp_path}/second/../first/tools.py", task_queue="dagwright")
-    assert _load_toolset(tmp_path, first_file, second_file).user_queues == (
-        name,
-        queue_name(second_file, task_queue="dagwright"),
-    )
+    second_name = queue_name(second_file, task_queue="dagwright")
+    assert _load_toolset(tmp_path, first_file, second_file).user_queues == (name, second_name)
     assert queue_name(first_file, task_queue="team") == name.replace("dagwright:", "team:")
     assert queue_name("shop.tools", task_queue="dagwright") == "dagwright:shop.tools"
     assert queue_name(f"agents:{tmp_path}/my desk.yaml", task_queue="q").startswith("q:my_desk-")
@@ -207,18 +188,18 @@ def test_chosen_queue_serves_all_tools_and_is_in_the_references(tmp_path: Path) 
         _load_toolset(tmp_path, *files, "queue:/_sys/x")
 
 
-def _queue_of(*nodes: dict[str, Any], **tools: ToolDeclaration) -> str | None:
-    declarations = {"a": ToolDeclaration("a", task_queue="qa"), "b": ToolDeclaration("b", task_queue="qb"), **tools}
+def _queue_of(*nodes: dict[str, Any]) -> str | None:
+    declarations = {"a": ToolDeclaration("a", task_queue="qa"), "b": ToolDeclaration("b", task_queue="qb")}
     declarations["plain"] = ToolDeclaration("plain")
     declarations["foreign"] = ToolDeclaration("foreign", task_queue="elsewhere", is_foreign=True)
-    return queue_of_plan(prepare_plan(check_plan({"plan": 1, "nodes": [*nodes]}, declarations), {}))
+    return queue_of_plan(prepare_plan(check_plan(plan_of(*nodes), declarations), {}))
 
 
 def test_queue_of_a_plan_is_the_queue_of_most_nodes() -> None:
-    nodes = [{"id": f"n{number}", "tool": tool} for number, tool in enumerate(["b", "a", "foreign", "plain", "a"])]
-    assert _queue_of(*nodes) == "qa"
-    assert _queue_of({"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "b"}]}}) == "qb"
-    assert _queue_of({"id": "p", "tool": "plain"}, {"id": "f", "tool": "foreign"}) is None
+    tools = ["b", "a", "foreign", "plain", "a"]
+    assert _queue_of(*(node(f"n{number}", tool=tool) for number, tool in enumerate(tools))) == "qa"
+    assert _queue_of(node("sub", plan=plan_of(node("x", tool="b")))) == "qb"
+    assert _queue_of(node("p", tool="plain"), node("f", tool="foreign")) is None
 
 
 _TOOLS = [ToolDeclaration(f"tool {number}") for number in range(20)]

@@ -62,15 +62,20 @@ def use_states_as_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def subscriptions_to(
+    views: Sequence[RunView], known_statuses: Statuses | None = None, *, reached_cursor: Cursor = START
+) -> RunSubscriptions:
+    reader = FakeReader(views, known_statuses or {}, reached_cursor=reached_cursor)
+    return RunSubscriptions(lambda _: cast("RunReader", reader))
+
+
 async def updates_of(
     *views: RunView,
     after: Cursor | SubscriptionCursor | None = None,
     known_statuses: Statuses | None = None,
     reached_cursor: Cursor = START,
 ) -> list[RunUpdate]:
-    subscriptions = RunSubscriptions(
-        lambda _: cast("RunReader", FakeReader(views, known_statuses or {}, reached_cursor=reached_cursor))
-    )
+    subscriptions = subscriptions_to(views, known_statuses, reached_cursor=reached_cursor)
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
@@ -88,9 +93,7 @@ async def test_update_has_the_changed_states_at_its_position() -> None:
 
 
 async def test_slow_subscriber_receives_the_final_update() -> None:
-    views = view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)
-    subscriptions = RunSubscriptions(lambda _: cast("RunReader", FakeReader(views, {}, reached_cursor=START)))
-    positions = []
+    subscriptions, positions = subscriptions_to([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)]), []
     async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
         for _ in range(20):
@@ -99,17 +102,10 @@ async def test_slow_subscriber_receives_the_final_update() -> None:
 
 
 async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> None:
-    views = (
-        view(3, a=RUNNING),
-        view(6, a=COMPLETED, b=RUNNING),
-        view(9, a=COMPLETED, b=COMPLETED),
-        view(11, is_closed=True, a=COMPLETED, b=COMPLETED),
-    )
-    updates = await updates_of(
-        *views, after=Cursor(1, 9), known_statuses={"a": COMPLETED, "b": COMPLETED}, reached_cursor=Cursor(1, 9)
-    )
-    assert [update.changed_ids for update in updates] == [(), ()]
-    assert [str(update.position) for update in updates] == ["1-9", "1-11"]
+    final = {"a": COMPLETED, "b": COMPLETED}
+    views = (view(3, a=RUNNING), view(6, a=COMPLETED, b=RUNNING), view(9, **final), view(11, is_closed=True, **final))
+    updates = await updates_of(*views, after=Cursor(1, 9), known_statuses=final, reached_cursor=Cursor(1, 9))
+    assert [(str(update.position), update.changed_ids) for update in updates] == [("1-9", ()), ("1-11", ())]
 
 
 async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
@@ -125,12 +121,7 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
 
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
-    subscriptions = RunSubscriptions(
-        lambda _: cast(
-            "RunReader",
-            FakeReader([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached_cursor=START),
-        )
-    )
+    subscriptions = subscriptions_to([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)])
     computed_positions: list[str] = []
 
     def compute(update: RunUpdate) -> str:
@@ -138,9 +129,8 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
         return computed_positions[-1]
 
     async def watch() -> list[str]:
-        return [
-            update.derive_once("words", partial(compute, update)) async for update in subscriptions.subscribe("run-1")
-        ]
+        updates = subscriptions.subscribe("run-1")
+        return [update.derive_once("words", partial(compute, update)) async for update in updates]
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
     assert computed_positions == ["1-5", "1-9"]

@@ -9,7 +9,6 @@ from dagwright.core.model.actor import Actor
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.policy import ALLOW_ALL, ASK_FOR_WRITES, allow_tools, policy_from_json
-from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -21,9 +20,11 @@ from dagwright.protocol.run_input import RunInput, run_input_from_json, run_inpu
 from dagwright.protocol.run_start import inherited_input, scheduler_for_run, start_run
 from tests.support.plan_building import (
     TOOLS,
+    answer_request,
     compiled_plan,
     ids_of,
     node,
+    open_requests,
     plan_of,
     restored_scheduler,
     start_ready_tasks,
@@ -70,7 +71,7 @@ def test_approves_changes_requires_a_person_to_approve_plans_with_effects() -> N
         (_PLAN, {"policy": ALLOW_ALL}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        assert [*_start(document, **run_options).features.feedback.requests.open] == expected_requests, run_options
+        assert [*open_requests(_start(document, **run_options))] == expected_requests, run_options
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
@@ -90,13 +91,12 @@ def test_agent_has_the_effects_of_its_tools(agent_tools: list[str], expected_lin
     )
     tools = {**_TOOLS, "agent.w": agent_declaration(card)}
     plan = compiled_plan(plan_of(node("w", agent="w", objective="Work")), tools=tools)
-    effects_text = (
-        "1 of them can change something" if expected_line.startswith("!") else "none of them changes anything"
-    )
-    assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {effects_text}.", expected_line]
-    first_line, *lines = plan_summary(with_agent_sub_plans(plan, tools)).splitlines()
-    assert first_line == f"The plan has 1 node; {effects_text}."
-    assert [line.partition(" with ")[0] for line in lines] == [expected_line.partition(" with ")[0]]
+    has_effects = expected_line.startswith("!")
+    effects_text = "1 of them can change something" if has_effects else "none of them changes anything"
+    expected_lines = [f"The plan has 1 node; {effects_text}.", expected_line]
+    assert plan_summary(plan).splitlines() == expected_lines
+    lines = plan_summary(with_agent_sub_plans(plan, tools)).splitlines()
+    assert [line.partition(" with ")[0] for line in lines] == [line.partition(" with ")[0] for line in expected_lines]
 
 
 def test_summary_of_a_plan_is_bounded_and_counts_omitted_nodes() -> None:
@@ -109,10 +109,8 @@ def test_summary_of_a_plan_is_bounded_and_counts_omitted_nodes() -> None:
     large_plan = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
     summary, described_ids = summary_and_described_ids(compiled_plan(large_plan, tools=_TOOLS))
     assert len(summary) < 6_100
-    assert (
-        summary.splitlines()[-1]
-        == f"… and {60 - len(described_ids)} more, {60 - len(described_ids)} of them can change something"
-    )
+    omitted_count = 60 - len(described_ids)
+    assert summary.endswith(f"\n… and {omitted_count} more, {omitted_count} of them can change something")
     assert list(described_ids) == [f"n{number}" for number in range(len(described_ids))]
     assert 20 < len(described_ids) < 40
     sub_plan = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
@@ -122,15 +120,15 @@ def test_summary_of_a_plan_is_bounded_and_counts_omitted_nodes() -> None:
 
 def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     scheduler = _start(needs_approval=True)
-    [request] = scheduler.features.feedback.requests.open.values()
+    [request] = open_requests(scheduler).values()
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
     assert request.prompt == plan_summary(scheduler.plan) + "\nMay it run?"
     assert start_ready_tasks(scheduler) == []
-    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
+    assert answer_request(scheduler, "plan", {"approved": True}, "ann", at=1.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "child"]
     rejected_run = _start(needs_approval=True)
-    answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
-    assert rejected_run.features.feedback.answer(answer, 1.0) is None
+    answer = {"approved": False, "reason": "too dear"}
+    assert answer_request(rejected_run, "plan", answer, "ann", at=1.0) is None
     assert rejected_run.is_finished
     assert rejected_run.state.error == NodeError("rejected", "rejected by ann: too dear")
     assert set(statuses_of(rejected_run).values()) == {"cancelled"}
@@ -141,14 +139,14 @@ def test_approved_plan_asks_only_for_added_nodes_and_nodes_that_require_approval
     scheduler = _start(plan, approved_by="ann")
     next_execution = restored_scheduler(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == ASK_FOR_WRITES
-    assert list(scheduler.features.feedback.requests.open) == ["required"]
+    assert list(open_requests(scheduler)) == ["required"]
     assert ids_of(start_ready_tasks(scheduler)) == ["covered"]
     child_input = inherited_input(RunInput(), next_execution, number=0)
     assert (child_input.policy, child_input.approved_by, child_input.approved_tools) == (ASK_FOR_WRITES, "ann", {})
     added_nodes = Extension(2, (CompiledNode("added", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, next_execution):
         assert apply_command(AddNodes(added_nodes, actor=Actor("ben")), run, at=1.0) is None
-        assert list(run.features.feedback.requests.open) == ["required", "added"]
+        assert list(open_requests(run)) == ["required", "added"]
 
 
 def test_deny_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
@@ -158,20 +156,17 @@ def test_deny_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
 
 def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
     scheduler = _start(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=ASK_FOR_WRITES)
-    assert (
-        scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
-    )
+    assert answer_request(scheduler, "a", {"approved": True, "remember": True}, "ann", at=1.0) is None
     child_input = inherited_input(RunInput(), scheduler, number=0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["a", "b"]
     assert (child_input.approved_by, child_input.approved_tools) == (None, {"pay": "ann"})
-    sub_plan_run = _start(
-        plan_of(node("c", tool="pay")), policy=child_input.policy, approved_tools=child_input.approved_tools
-    )
+    inherited = {"policy": child_input.policy, "approved_tools": child_input.approved_tools}
+    sub_plan_run = _start(plan_of(node("c", tool="pay")), **inherited)
     assert ids_of(start_ready_tasks(sub_plan_run, at=2.0)) == ["c"]
 
 
 def test_approval_request_of_a_plan_has_an_id_that_no_node_has() -> None:
     scheduler = _start(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
-    assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
-    assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
-    assert list(scheduler.features.feedback.requests.open) == ["plan"]
+    assert list(open_requests(scheduler)) == ["plan#0"]
+    assert answer_request(scheduler, "plan#0", {"approved": True}, at=1.0) is None
+    assert list(open_requests(scheduler)) == ["plan"]

@@ -27,8 +27,7 @@ from tests.support.plan_building import started_scheduler
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
 JOHN = {"search_text": "John Smith", "entity_type": "person", "entity": {"id": "P-1", "name": "John Smith"}}
-
-
+SHAPE = Shape("text", 50_000, 49_998, "It begins so")
 _EFFECTS = {"make": Effects.IDEMPOTENT, "look": Effects.READ, "undo": Effects.IDEMPOTENT}
 
 
@@ -99,11 +98,8 @@ def test_ending_session_waits_for_its_running_turn() -> None:
     session = SessionRecord("s")
     session.start_turn(_turn_start(), at=1.0)
     session.end()
-    assert (session.status, session.has_ended, _rejection_code(session, _turn_start("b"))) == (
-        "ending",
-        False,
-        "session_ending",
-    )
+    assert (session.status, session.has_ended) == ("ending", False)
+    assert _rejection_code(session, _turn_start("b")) == "session_ending"
     session.end_turn("r", TurnEnd("cancelled"), at=2.0)
     assert (session.status, session.has_ended) == ("ended", True)
     assert SessionRecord("t", is_ending=True).has_ended
@@ -114,12 +110,10 @@ def test_session_keeps_the_newest_names_and_clears_resolved_lookups_when_a_looku
     renewed_lookup: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
     lookup_in_jurisdiction = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
     _complete_turn(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
-    _complete_turn(
-        session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[renewed_lookup, lookup_in_jurisdiction]
-    )
-    assert [*session.names] == ["fund", "cbu"]
-    assert session.names["cbu"]["id"] == "CBU-2"
-    assert session.resolved_lookups == [renewed_lookup, lookup_in_jurisdiction]
+    new_lookups, new_cbu = [renewed_lookup, lookup_in_jurisdiction], {**FUND, "id": "CBU-2"}
+    _complete_turn(session, "b", names={"cbu": new_cbu}, resolved_lookups=new_lookups)
+    assert [*session.names.items()] == [("fund", FUND), ("cbu", new_cbu)]
+    assert session.resolved_lookups == new_lookups
     session = SessionRecord("s")
     _complete_turn(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed_end = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
@@ -132,23 +126,19 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     session = SessionRecord("s")
     _complete_turn(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
-    parent_session = {"session_workflow_id": "session-s", "turn": "b"}
-    run_input = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
-    assert run_input == {
-        "plan": {},
-        "session": parent_session,
-        "known_entities": [JOHN],
+    assert session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s") == {
+        **{"plan": {}, "context": {"cbu": FUND}, "known_entities": [JOHN]},
+        "session": {"session_workflow_id": "session-s", "turn": "b"},
         "options": {"policy": session.policy.to_json()},
-        "context": {"cbu": FUND},
     }
     start_with_options = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
     input_with_options = session.input_of_turn(TurnStart("b", start_with_options), workflow_id="session-s")
     assert (input_with_options["options"], input_with_options["context"]) == (start_with_options["options"], {})
-    session, policy = SessionRecord("s"), policy_from_json({"approves_changes": True})
-    session.start_turn(_turn_start(policy=policy), at=1.0)
-    session.end_turn("r", TurnEnd("completed"), at=2.0)
-    session.start_turn(_turn_start("b"), at=3.0)
-    assert session.policy == policy
+    next_session = SessionRecord("s")
+    next_session.start_turn(_turn_start(policy=session.policy), at=1.0)
+    next_session.end_turn("r", TurnEnd("completed"), at=2.0)
+    next_session.start_turn(_turn_start("b"), at=3.0)
+    assert next_session.policy == session.policy
 
 
 def test_prompt_of_the_planner_has_the_texts_of_earlier_turns() -> None:
@@ -162,13 +152,7 @@ def test_prompt_of_the_planner_has_the_texts_of_earlier_turns() -> None:
     ]
 
 
-_CLARIFICATION = """I found several companies for "Acme Corp":
-
-1. Acme Corp LLC
-2. Acme Corporation
-3. Acme Co
-
-Which one did you mean?"""
+_CLARIFICATION = "I found several companies:\n\n1. Acme Corp LLC\n2. Acme Co\n\nWhich one did you mean?"
 
 
 def test_next_turn_receives_the_complete_clarification_question() -> None:
@@ -186,12 +170,12 @@ def test_response_is_complete_until_the_next_response_and_is_then_shortened() ->
     _complete_turn(session, "a", response=text)
     assert session.turns[0].answer == text
     _complete_turn(session, "b", response="Short.", outcome="Short.")
-    (older_turn, newer_turn) = session.turn_summaries()
-    assert newer_turn.ai_response == "Short."
-    assert older_turn.ai_response.startswith("row\nrow\n")
-    assert CUT_MARK in older_turn.ai_response
-    assert older_turn.ai_response.endswith("Which one did you mean?")
-    assert encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES
+    assert session.turn_summaries()[1].ai_response == "Short."
+    shortened_response = session.turn_summaries()[0].ai_response
+    first_part, last_part = shortened_response.split(CUT_MARK)
+    assert first_part.startswith("row\nrow\n")
+    assert last_part.endswith("Which one did you mean?")
+    assert encoded_size(shortened_response) <= MAX_OLDER_RESPONSE_BYTES
 
 
 def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
@@ -203,11 +187,8 @@ def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
 
 
 def test_response_of_a_stored_result_starts_with_its_loaded_part_or_preview() -> None:
-    shape = Shape("text", 50_000, 49_998, "It begins so")
-    for result, expected in (
-        (ProjectedPart("whole", "a" * 30_000, shape), "a"),
-        (ProjectedPart("large", shape=shape), "It begins so\n"),
-    ):
+    whole_part, large_part = ProjectedPart("whole", "a" * 30_000, SHAPE), ProjectedPart("large", shape=SHAPE)
+    for result, expected in ((whole_part, "a"), (large_part, "It begins so\n")):
         response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): result})}).response
         assert response is not None
         assert response.startswith(expected)
@@ -216,8 +197,7 @@ def test_response_of_a_stored_result_starts_with_its_loaded_part_or_preview() ->
 
 
 def test_turn_with_a_stored_response_keeps_the_reference() -> None:
-    shape = Shape("text", 50_000, 49_998, "It begins so")
-    output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
+    output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=SHAPE)
     end = _reload(end_of_turn({"status": "completed", "output": output}))
     response_ref = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_ref, end.outcome) == (response_ref, "It begins so [… cut here …]")
@@ -234,7 +214,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     assert CUT_MARK in older_turn.ai_response
     assert newest_turn.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
-    output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
+    output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=SHAPE)
     assert end_of_turn({"status": "completed", "output": output_with_a_long_path}).response_ref is None
     for invalid_ref in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
         assert turn_end_from_json({"status": "completed", "response_ref": invalid_ref}).response_ref is None
@@ -333,9 +313,8 @@ def test_start_message_determines_the_workflow_and_the_request() -> None:
         with pytest.raises(MessageInvalid, match=f"'{field}' must be {expected}"):
             turn_start_from_json({"run_id": "r", "start": {}, field: "1"})
     rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
-    start_with_large_policy = {"run_id": "r", "start": {}, "policy": {"rules": rules}}
     with pytest.raises(MessageInvalid, match="the policy has") as error:
-        turn_start_from_json(start_with_large_policy)
+        turn_start_from_json({"run_id": "r", "start": {}, "policy": {"rules": rules}})
     assert error.value.code == "too_large"
 
 
@@ -354,10 +333,8 @@ def test_identity_of_a_result_has_its_id_name_and_kind(result: Any, identity: An
 
 
 def test_session_name_has_up_to_80_characters_and_does_not_start_with_result() -> None:
-    assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
-        "cbu",
-        "_a.b-c",
-    ]
+    names = ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3)
+    assert [name for name in names if is_session_name(name)] == ["cbu", "_a.b-c"]
 
 
 def test_session_names_are_set_by_calls_that_are_not_compensated() -> None:
@@ -388,20 +365,11 @@ def test_outcome_describes_results_without_their_ids() -> None:
     assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == expected
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
     failed_nodes = {"x": {"status": "failed", "error": {"message": "no"}}}
-    assert (
-        end_of_turn({"status": "failed", "nodes": failed_nodes}, scheduler).outcome
-        == f"'x' failed: no; done: {expected}"
-    )
-    large_plan = CompiledPlan(
-        tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
-        {"make": ToolDeclaration("make", Effects.WRITE)},
-    )
-    outcome = (
-        end_of_turn(
-            {"status": "completed", "output": {}}, _completed_run(large_plan, lambda name: {"name": name})
-        ).outcome
-        or ""
-    )
+    outcome = end_of_turn({"status": "failed", "nodes": failed_nodes}, scheduler).outcome
+    assert outcome == f"'x' failed: no; done: {expected}"
+    large_plan = CompiledPlan(tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)), tools)
+    large_run = _completed_run(large_plan, lambda name: {"name": name})
+    outcome = end_of_turn({"status": "completed", "output": {}}, large_run).outcome or ""
     assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
 
 
@@ -415,21 +383,18 @@ def test_outcome_of_a_run_is_its_output_or_error() -> None:
     }
     assert [end_of_turn(document).outcome for document in outcomes.values()] == [*outcomes]
     assert end_of_turn({"error": {"code": "message"}, "message": "no", "status": "odd"}).status == "failed"
-    assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).resolved_lookups == [
-        JOHN
-    ]
+    end = end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]})
+    assert end.resolved_lookups == [JOHN]
 
 
 def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None:
     created_lookup = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created_lookup]}
     scheduler = create_scheduler(CompiledPlan(()), {})
-    assert [lookup["search_text"] for lookup in end_of_turn(document, scheduler).resolved_lookups] == [
-        "John Smith",
-        "Jane",
-    ]
-    scheduler.state.phase = Phase.COMPENSATING
-    assert [lookup["search_text"] for lookup in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith"]
+    for phase, expected in ((scheduler.state.phase, ["John Smith", "Jane"]), (Phase.COMPENSATING, ["John Smith"])):
+        scheduler.state.phase = phase
+        lookups = end_of_turn(document, scheduler).resolved_lookups
+        assert [lookup["search_text"] for lookup in lookups] == expected
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
