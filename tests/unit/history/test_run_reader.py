@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -124,9 +125,8 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
         "times: non deterministic error: no such command)"
     ]
     assert _note_messages(await _view(_plan_start_event(), attempt=3)) == [
-        "the run cannot continue: no worker responded in time; "
-        "the run continues by itself when a worker responds (its workflow task "
-        "was tried 2 times: no response)"
+        "the run cannot continue: no worker responded in time; the run continues by itself when a worker responds "
+        "(its workflow task was tried 2 times: no response)"
     ]
     # A single failure is not reported, and neither are past failures.
     failed_event = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
@@ -136,19 +136,13 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
 
 
 async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() -> None:
-    scheduled_at = Timestamp()
-    scheduled_at.FromSeconds(int(time.time()) - 10)
-    state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-    view = await _view_with_pending_task(
-        PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event()
-    )
+    task = PendingWorkflowTaskInfo(state=PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED)
+    task.scheduled_time.FromSeconds(int(time.time()) - 10)
+    view = await _view_with_pending_task(task, _plan_start_event())
     codes = [note["code"] for note in view.notes]
     assert (view.status, view.reason, codes) == ("waiting", "no worker has a free slot", ["no_free_slot"])
-    scheduled_at.GetCurrentTime()
-    view = await _view_with_pending_task(
-        PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event()
-    )
-    assert view.status == "running"
+    task.scheduled_time.GetCurrentTime()
+    assert (await _view_with_pending_task(task, _plan_start_event())).status == "running"
 
 
 @pytest.mark.parametrize(
@@ -173,28 +167,19 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
     scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, allow_unknown_tools=True), {}), {})
-    connection_failure, locked_failure = (
-        Failure(message="the database cannot be reached: connection refused"),
-        Failure(message="locked"),
-    )
+    refused, locked = Failure(message="connection refused"), Failure(message="locked")
     description = _description_with(
-        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=connection_failure),
-        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=connection_failure),
+        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=refused),
+        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=refused),
         PendingActivityInfo(activity_id="lookup:person:Cy", attempt=1),
-        PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked_failure),
-        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=connection_failure),
+        PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
+        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=refused),
     )
     replay = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
+    subjects = ("'Ann' (person) and 1 more, attempt 3: connection refused", "'Dee' (person), attempt 2: locked")
+    messages = [f"looking up {subject}; it is retried automatically" for subject in subjects]
     assert lookup_notes(description, replay) == [
-        {
-            "code": "lookup_waits",
-            "node_id": None,
-            "message": f"looking up {subject_and_reason}; it is retried automatically",
-        }
-        for subject_and_reason in (
-            "'Ann' (person) and 1 more, attempt 3: the database cannot be reached: connection refused",
-            "'Dee' (person), attempt 2: locked",
-        )
+        {"code": "lookup_waits", "node_id": None, "message": message} for message in messages
     ]
 
 
@@ -239,14 +224,9 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
     timer_started_event.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
     cancel_signal = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)
     timer_fired_event = _event(10, "timer_fired", timer_id="grace")
-    view = await _view(
-        *_events_with_started_child(_PLAN_WITH_SUB_PLAN),
-        cancel_signal,
-        *_completed_task_events(7),
-        timer_started_event,
-        timer_fired_event,
-        *_completed_task_events(11),
-    )
+    timer_events = (timer_started_event, timer_fired_event)
+    events = (cancel_signal, *_completed_task_events(7), *timer_events, *_completed_task_events(11))
+    view = await _view(*_events_with_started_child(_PLAN_WITH_SUB_PLAN), *events)
     node = view.document()["nodes"]["sub"]
     assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
 
@@ -291,25 +271,15 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
 ) -> None:
     change_event, view_count = asyncio.Event(), 0
 
-    async def follow_history() -> None:
-        await asyncio.Event().wait()
-
-    async def describe(*_: Any) -> Any:
-        return SimpleNamespace(run_id="r")
-
-    async def number_of(*_: Any) -> int:
-        return 1
-
     async def view(*_: Any) -> Any:
         nonlocal view_count
         view_count += 1
         return SimpleNamespace(is_closed=False)
 
-    monkeypatch.setattr(RunReader, "_describe", describe)
-    monkeypatch.setattr(RunReader, "_number_of", number_of)
-    monkeypatch.setattr(
-        RunReader, "_reader", lambda *_, **__: SimpleNamespace(change_event=change_event, follow=follow_history)
-    )
+    history_reader = SimpleNamespace(change_event=change_event, follow=asyncio.Event().wait)
+    monkeypatch.setattr(RunReader, "_describe", AsyncMock(return_value=SimpleNamespace(run_id="r")))
+    monkeypatch.setattr(RunReader, "_number_of", AsyncMock(return_value=1))
+    monkeypatch.setattr(RunReader, "_reader", lambda *_, **__: history_reader)
     monkeypatch.setattr(RunReader, "_view_with_retries", view)
 
     async def follow() -> None:

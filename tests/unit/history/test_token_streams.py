@@ -212,11 +212,8 @@ def test_newest_model_call_with_text_is_found() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
     other_calls = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, activity_type="echo")]
     assert newest_text_call(other_calls) is None
-    newest_call = ("answer#2", HeartbeatText(1, 0, ""))
-    assert (
-        newest_text_call([*other_calls, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)])
-        == newest_call
-    )
+    text_calls = [_pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)]
+    assert newest_text_call([*other_calls, *text_calls]) == ("answer#2", HeartbeatText(1, 0, ""))
     call = _pending_activity("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
     assert newest_text_call([call]) is None
@@ -278,17 +275,15 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
 async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str, expected: bool) -> None:
     read_runs: list[str] = []
 
-    class FakeReader:
-        def __init__(self, run: str) -> None:
-            self._run = run
+    def open_reader(run: str) -> Any:
+        async def read() -> RunView:
+            read_runs.append(run)
+            return _ended_agent_run(_answer("Four."))
 
-        async def read(self) -> RunView:
-            read_runs.append(self._run)
-            message = _answer("Four.")
-            return _ended_agent_run(message)
+        return SimpleNamespace(read=read)
 
     server = _Server()
-    server.open_reader = FakeReader
+    server.open_reader = open_reader
     mark = replace(_mark_of("Fi"), node=path)
     assert await server.token_streams().was_superseded("run-1", mark) is expected
     assert not await server.token_streams().was_superseded("run-1", replace(mark, length=0))
@@ -376,11 +371,9 @@ def test_text_of_a_resumed_reader_equals_the_answer(
         part = delivered_text.next_part(polled_text)
         text = text if part is None else part.text if part.restarts else text + part.text
     # A mark without a node has a short checksum.
-    mark = (
-        delivered_text.mark
-        if mark_has_node
-        else replace(delivered_text.mark, node="", checksum=delivered_text.mark.checksum & 0x7FF, bits=11)
-    )
+    mark = delivered_text.mark
+    if not mark_has_node:
+        mark = replace(mark, node="", checksum=mark.checksum & 0x7FF, bits=11)
     resumed_text = DeliveredText(mark)
     # The resumed reader receives the last poll again, and then the later polls.
     text = _read_to_end(text, resumed_text, polled_texts[max(resume_index - 1, 0) :], answer)
@@ -394,9 +387,8 @@ def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_differe
     assert delivered_text.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
     assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
-    assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
-        "", 0, 0, "Osaka", restarts=True
-    )
+    rest = DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka")
+    assert rest == TextPart("", 0, 0, "Osaka", restarts=True)
 
 
 def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:
@@ -412,10 +404,8 @@ def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:
 @pytest.mark.parametrize(
     "encoded",
     [
-        *(None, "text", {}, {"text": "a", "from": 0}),
-        {"text": 1, "from": 0, "attempt": 1},
-        {"text": "a", "from": -1, "attempt": 1},
-        {"text": "a", "from": True, "attempt": 1},
+        *(None, "text", {}, {"text": "a", "from": 0}, {"text": 1, "from": 0, "attempt": 1}),
+        *({"text": "a", "from": offset, "attempt": 1} for offset in (-1, True)),
     ],
 )
 def test_invalid_heartbeat_details_have_no_text(encoded: object) -> None:

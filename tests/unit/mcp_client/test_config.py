@@ -20,17 +20,10 @@ def test_programs_and_addresses_are_parsed_in_order(tmp_path: Path) -> None:
     program = {"command": "npx", "args": ["-y", "server", "."], "env": {"LEVEL": "debug"}, "cwd": "sub"}
     address = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Team": "a"}}
     # Keys of other MCP clients and disabled servers are ignored.
-    entry_with_ignored_keys = {
-        "command": "x",
-        "type": "stdio",
-        "autoApprove": ["a"],
-        "alwaysAllow": [],
-        "description": "d",
-    }
+    ignored_keys = {"type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
     disabled_entry = {"disabled": True, "nonsense": 1}
-    files_server, remote_server, plain_server = _read(
-        tmp_path, files=program, remote=address, plain=entry_with_ignored_keys, off=disabled_entry
-    )
+    entries = {"files": program, "remote": address, "plain": {"command": "x", **ignored_keys}, "off": disabled_entry}
+    files_server, remote_server, plain_server = _read(tmp_path, **entries)
     folder = tmp_path.resolve()
     assert files_server.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
     assert remote_server.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
@@ -54,6 +47,9 @@ def test_variables_are_substituted_and_secrets_are_hidden(tmp_path: Path) -> Non
 COMMAND_OR_URL_NEEDED = ": expected exactly one of command (a program) and url (streamable HTTP)"
 INVALID_EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
 ENV_WITHOUT_COMMAND = "/env: only a program has this key; a server with a url has headers"
+TIMEOUT_HINT = 'the unit of a timeout differs between programs; write "dagwright": {"timeout": "30s"}'
+SSE_HINT = "the transport sse is not supported; set url to the streamable HTTP address of the server"
+MISSING_KEY = ': /mcpServers: expected an object {"name": server}; it has no such key'
 DURATION_HINT = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
@@ -70,18 +66,12 @@ def _program(**fields: Any) -> dict[str, Any]:
         ({"comand": "x"}, "/comand: unknown key; did you mean 'command'?"),
         (_program(args="y"), "/args: Input should be a valid list"),
         (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
-        (
-            _program(timeout=30),
-            '/timeout: the unit of a timeout differs between programs; write "dagwright": {"timeout": "30s"}',
-        ),
+        (_program(timeout=30), f"/timeout: {TIMEOUT_HINT}"),
         (_program(cwd="none"), "/cwd: there is no folder none"),
         (_program(headers={"a": "b"}), "/headers: a program has no headers; use env"),
         ({"url": "http://h/mcp", "env": {"a": "b"}}, ENV_WITHOUT_COMMAND),
         ({"url": "ftp://h"}, "/url: it is not a URL such as https://mcp.example.com/mcp"),
-        (
-            {"type": "sse", "url": "http://h/sse"},
-            "/type: the transport sse is not supported; set url to the streamable HTTP address of the server",
-        ),
+        ({"type": "sse", "url": "http://h/sse"}, f"/type: {SSE_HINT}"),
         ({"type": "ws", "url": "http://h/ws"}, "/type: 'ws' is neither stdio nor http"),
         (_program(type="http"), "/type: 'http' needs a url, not a command"),
         ({"type": "stdio", "url": "http://h"}, "/type: 'stdio' needs a command, not a url"),
@@ -114,11 +104,8 @@ def test_problem_is_reported_with_its_pointer(entry: Any, message: str, tmp_path
     [
         ("{", " is not JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
         ("[]", " is not a file of MCP servers: it is not a JSON object"),
-        ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
-        (
-            '{"mcpservers": {}}',
-            ": /mcpServers: expected an object {\"name\": server}; it has no such key, but 'mcpservers'",
-        ),
+        ("{}", MISSING_KEY),
+        ('{"mcpservers": {}}', f"{MISSING_KEY}, but 'mcpservers'"),
         ('{"mcpServers": {}}', " has no enabled MCP server"),
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],

@@ -54,6 +54,13 @@ async def _closing(servers: LoadedServers) -> AsyncIterator[LoadedServers]:
         await servers.close()
 
 
+@asynccontextmanager
+async def _new_server(folder: Path) -> AsyncIterator[tuple[LoadedServers, Path]]:
+    """Yield a server for one test, and the folder in which the server records its calls."""
+    async with _closing(load(folder, srv=server_entry(folder / "record"))) as servers:
+        yield servers, folder / "record"
+
+
 async def _failure(
     servers: LoadedServers, tool: str, error_type: type[ToolError] = RemoteFailed, **arguments: Any
 ) -> ToolError:
@@ -152,10 +159,8 @@ async def test_thirty_concurrent_calls_are_handled_by_one_process(servers: Loade
 
 
 async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path) -> None:
-    record_folder = tmp_path / "record"
-    servers = load(tmp_path, srv=server_entry(record_folder))
-    assert calls_of(record_folder) == []
-    async with _closing(servers):
+    async with _new_server(tmp_path) as (servers, record_folder):
+        assert calls_of(record_folder) == []
         await call_tool(servers, "srv.say", text="x")
         [call] = calls_of(record_folder)
         os.kill(call["pid"], 0)
@@ -164,8 +169,7 @@ async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path
 
 
 async def test_killed_server_is_restarted(tmp_path: Path) -> None:
-    record_folder = tmp_path / "record"
-    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _new_server(tmp_path) as (servers, record_folder):
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(record_folder)[0]["pid"], signal.SIGKILL)
         recorded_call = RecordedCall()
@@ -188,8 +192,7 @@ def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("delayed_stderr")
 async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: Path) -> None:
-    record_folder = tmp_path / "record"
-    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _new_server(tmp_path) as (servers, record_folder):
         assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': the server ended during the call, so the result is unknown; "
             "its last output: the disk is full"
@@ -199,8 +202,7 @@ async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: P
 
 
 async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: Path) -> None:
-    record_folder = tmp_path / "record"
-    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _new_server(tmp_path) as (servers, _):
         assert await call_tool(servers, "srv.order", item="a") == "one a"
         await call_tool(servers, "srv.change")
 
@@ -215,10 +217,8 @@ async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: P
 
 
 async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_path: Path) -> None:
-    record_folder = tmp_path / "record"
-    servers = load(tmp_path, srv=server_entry(record_folder))
-    (record_folder / "order-has-amount").touch()
-    async with _closing(servers):
+    async with _new_server(tmp_path) as (servers, record_folder):
+        (record_folder / "order-has-amount").touch()
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: its arguments, result or effects are not those that the plan "
             "was checked against; check and run the plan again"
@@ -239,9 +239,6 @@ async def test_secrets_are_hidden_and_only_configured_secrets_are_passed(
         assert str(error) == "Error executing tool refuse: ***"
 
 
-# Servers that cannot be reached.
-
-
 MISSING_PROGRAM = "program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
 
 
@@ -258,9 +255,6 @@ def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) ->
     first, second = _load_error(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
     assert first == f"the MCP server 'a': {MISSING_PROGRAM}"
     assert second == f"the MCP server 'b': {url} cannot be reached: All connection attempts failed"
-
-
-# Streamable HTTP.
 
 
 def _http_server(record_folder: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
@@ -332,8 +326,6 @@ async def test_server_that_does_not_respond_is_killed(tmp_path: Path, monkeypatc
 
 
 _STARTER = Path(__file__).parents[3] / "starter.py"
-
-
 PARSE_FAILURE = "Failed to parse JSONRPC message from server"
 # This server rejects the first request instead of ending, because the output of an ended server could be lost.
 SERVER_WITH_MANY_LINES = (

@@ -24,6 +24,7 @@ def _text_response(*texts: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text} for text in texts]}
 
 
+SESSION_CLOSED = "the server has closed the session; the call starts a new session"
 _IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 
 
@@ -82,12 +83,7 @@ def test_failure_has_the_text_of_the_response(response: dict[str, Any], text: st
         (-32000, "SSE stream ended without a response", None, RemoteFailed("SSE stream ended without a response")),
         (-32603, "no", 401, GiveUp("no (HTTP 401); check the headers of the server in the file of MCP servers")),
         (-32603, "busy", 429, RetryLater("busy (HTTP 429)", after=timedelta(seconds=7))),
-        (
-            -32600,
-            "Session terminated",
-            404,
-            NotStarted("the server has closed the session; the call starts a new session"),
-        ),
+        (-32600, "Session terminated", 404, NotStarted(SESSION_CLOSED)),
     ],
 )
 def test_protocol_error_is_mapped_to_a_tool_error(

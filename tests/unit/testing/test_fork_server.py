@@ -42,14 +42,8 @@ def script(tmp_path: Path) -> Path:
 
 async def _run_script(script: Path, *, uses_new_interpreter: bool) -> tuple[Any, str, int | None]:
     environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
-    process = await start_program(
-        (str(script),),
-        ("a", "b c"),
-        folder=script.parent,
-        environment=environment,
-        stdin=PIPE,
-        uses_new_interpreter=uses_new_interpreter,
-    )
+    options: Any = {"folder": script.parent, "environment": environment, "stdin": PIPE}
+    process = await start_program((str(script),), ("a", "b c"), **options, uses_new_interpreter=uses_new_interpreter)
     stdout, stderr = await process.communicate(b"typed")
     return json.loads(stdout), stderr.decode(), process.returncode
 
@@ -99,11 +93,17 @@ async def test_forked_process_behaves_like_a_new_interpreter(script: Path) -> No
     assert (report["environment"]["ONLY"], stderr, exit_code) == ("here", "to stderr\n", 3)
 
 
-async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp_path: Path) -> None:
-    script = _write_script(tmp_path, "import time\nprint('here', flush=True)\ntime.sleep(600)\n")
-    process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
+async def _start_sleeping_program(folder: Path) -> Process:
+    """Start a forked program that sleeps, and return when it runs."""
+    script = _write_script(folder, "import time\nprint('running', flush=True)\ntime.sleep(600)\n")
+    process = await start_program((str(script),), (), folder=folder, environment=os.environ)
     assert process.stdout is not None
-    assert await process.stdout.readline() == b"here\n"
+    assert await process.stdout.readline() == b"running\n"
+    return process
+
+
+async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp_path: Path) -> None:
+    process = await _start_sleeping_program(tmp_path)
     process.send_signal(signal.SIGTERM)
     await process.communicate()
     assert (await process.wait(), process.returncode) == (-signal.SIGTERM, -signal.SIGTERM)
@@ -120,10 +120,7 @@ async def test_python_environment_variables_apply(tmp_path: Path, uses_new_inter
 
 
 async def test_program_that_a_test_left_running_is_killed(tmp_path: Path) -> None:
-    script = _write_script(tmp_path, "import time; print('running', flush=True); time.sleep(600)")
     programs_before = running_programs()
-    process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"running\n"
+    process = await _start_sleeping_program(tmp_path)
     await end_programs(running_programs() - programs_before)
     assert (process.returncode, running_programs()) == (-signal.SIGKILL, programs_before)

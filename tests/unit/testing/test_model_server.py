@@ -110,9 +110,7 @@ async def test_tool_calls_are_sent_completely_or_in_chunks() -> None:
         events = events_of(await post_chat(server, stream=True, stream_options={"include_usage": True}))
     expected = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
     functions = [{"name": name, "arguments": arguments} for name, arguments in expected]
-    assert [(call["type"], call["function"]) for call in complete_calls] == [
-        ("function", function) for function in functions
-    ]
+    assert [(call["type"], call["function"]) for call in complete_calls] == [("function", each) for each in functions]
     chunks = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
     texts = ["", ""]
     for chunk in chunks:
@@ -126,9 +124,8 @@ async def test_tool_calls_are_sent_completely_or_in_chunks() -> None:
 async def test_stream_contains_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
         events_without_usage = events_of(await post_chat(server, stream=True))
-        events_with_usage = events_of(
-            await post_chat(server, "a b c", stream=True, stream_options={"include_usage": True})
-        )
+        response = await post_chat(server, "a b c", stream=True, stream_options={"include_usage": True})
+        events_with_usage = events_of(response)
     assert [event for event in events_without_usage if "usage" in event] == []
     assert [event["usage"] for event in events_with_usage if event["usage"]] == [Tokens(3, 2).to_json()]
 
@@ -285,11 +282,9 @@ async def test_valid_requests_of_every_kind_are_accepted() -> None:
     conversation = [USER_MESSAGE, CALLS_MESSAGE, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
     strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT_SCHEMA, "strict": True}}
     async with ModelServer(json_text({"a": "b"}), tool_call("look", at="x"), "done") as server:
-        assert (
-            message_of(await post_chat(server, response_format=schema_format(STRICT_SCHEMA)))["content"] == '{"a": "b"}'
-        )
-        assert message_of(await post_chat(server, tools=[strict_tool]))["content"] is None
-        assert message_of(await post_chat(server, messages=conversation))["content"] == "done"
+        fields: Any = ({"response_format": schema_format(STRICT_SCHEMA)}, {"tools": [strict_tool]})
+        responses = [await post_chat(server, **each) for each in (*fields, {"messages": conversation})]
+    assert [message_of(response)["content"] for response in responses] == ['{"a": "b"}', None, "done"]
 
 
 async def test_connection_is_reused() -> None:

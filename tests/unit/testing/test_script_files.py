@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,7 @@ async def test_script_file_supports_all_options(tmp_path: Path) -> None:
     assert slow_body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
     assert calls_message["content"] == "Look"
     assert calls_message["tool_calls"][0]["function"]["arguments"] == '{"at": "Oslo"}'
-    assert busy_response.status_code == 429
-    assert busy_response.headers["retry-after"] == "2"
+    assert (busy_response.status_code, busy_response.headers["retry-after"]) == (429, "2")
     assert busy_response.json()["error"]["message"] == "wait"
     assert (page_response.text, page_response.headers["content-type"]) == ("<html>", "text/html")
 
@@ -92,10 +92,9 @@ async def test_function_next_to_the_script_builds_the_response(folder_with_funct
         bodies = [(await post_chat(server.base_url)).json() for _ in range(2)]
     assert [body["choices"][0]["message"]["content"] for body in bodies] == ["You said ?", '{"model": "small"}']
     assert bodies[0]["usage"]["total_tokens"] == 7
+    script = save_script(folder_with_functions, "steps: [{function: answers.py:raise_key_error}]")
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with read_script(
-            save_script(folder_with_functions, "steps: [{function: answers.py:raise_key_error}]")
-        ) as server:
+        async with read_script(script) as server:
             response = await post_chat(server.base_url)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
@@ -150,11 +149,9 @@ def test_invalid_script_file_is_rejected_with_its_location(content: str, message
     assert f"script.yaml: {message}" in str(caught.value).replace("\n", " ")
 
 
-async def start_server(path: Path) -> asyncio.subprocess.Process:
+async def start_server(path: Path) -> Process:
     command = [sys.executable, "-m", "dagwright.testing", str(path)]
-    return await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
 
 
 @pytest.mark.waits
@@ -179,8 +176,7 @@ async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_port_in_use_is_reported_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "script.yaml"
-    file.write_text("steps: [{text: hello}]")
+    file = save_script(tmp_path, "steps: [{text: hello}]")
     with socket.create_server(("127.0.0.1", 0)) as listening_socket:
         port = listening_socket.getsockname()[1]
         assert main([str(file), "--port", str(port)]) == 1
