@@ -21,17 +21,20 @@ from dagwright_maritime.settings import MaritimeSettings
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 
-COMPOSE_FILE = ROOT / "docker-compose.yml"
+Services = dict[str, dict[str, Any]]
 _DEV_SERVER_SETTINGS = {"history.transferProcessorMaxPollRPS"}
 """Settings of the dev server only: it has one history shard, and the limit applies to each shard."""
 
 _PINNED_IMAGE = re.compile(r"[a-z./-]+:\d+\.\d+[\w.-]*")
 
 
+def _text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
-def services() -> dict[str, dict[str, Any]]:
-    document = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
-    services: dict[str, dict[str, Any]] = document["services"]
+def services() -> Services:
+    services: Services = yaml.safe_load(_text_of("docker-compose.yml"))["services"]
     return services
 
 
@@ -42,32 +45,28 @@ def steps() -> list[Step]:
 
 def test_compose_file_follows_the_published_schema() -> None:
     program = str(Path(sys.executable).with_name("check-jsonschema"))
-    command = [program, "--builtin-schema", "vendor.compose-spec", str(COMPOSE_FILE)]
+    command = [program, "--builtin-schema", "vendor.compose-spec", str(ROOT / "docker-compose.yml")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_compose_file_has_database_server_ui_and_worker(services: dict[str, dict[str, Any]]) -> None:
+def test_compose_file_has_database_server_ui_and_worker(services: Services) -> None:
     assert {"postgres", "temporal", "temporal-ui", "worker"} <= set(services)
 
 
-def test_every_image_is_pinned(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
+def test_every_image_is_pinned(services: Services, steps: list[Step]) -> None:
     images = [service["image"] for service in services.values()]
     images += [step.words[0] for step in steps if step.instruction == "FROM"]
     assert [image for image in images if not _PINNED_IMAGE.fullmatch(image)] == []
 
 
-def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, dict[str, Any]]) -> None:
-    version = re.search(
-        r"<opensearch.version>(.+)</", (ROOT / "apps/maritime/search-server/pom.xml").read_text(encoding="utf-8")
-    )
+def test_search_server_has_the_tested_version_and_a_profile(services: Services) -> None:
+    version = re.search(r"<opensearch.version>(.+)</", _text_of("apps/maritime/search-server/pom.xml"))
     assert version is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{version[1]}"
-    for page in (
-        "apps/maritime/docs/search-server.md",
-        "docs/decisions/0055-the-search-server-for-tests-is-built-from-jars.md",
-    ):
-        assert f"OpenSearch {version[1]}" in (ROOT / page).read_text(encoding="utf-8")
+    decision = "docs/decisions/0055-the-search-server-for-tests-is-built-from-jars.md"
+    for page in ("apps/maritime/docs/search-server.md", decision):
+        assert f"OpenSearch {version[1]}" in _text_of(page)
     assert services["search"]["profiles"] == ["search"]
     # A container that always starts must not wait for an optional container.
     assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
@@ -78,23 +77,23 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     assert volume == "search:/usr/share/opensearch/data"
 
 
-def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, Any]]) -> None:
+def test_worker_and_gateway_have_the_same_tools(services: Services) -> None:
     # A gateway does not start runs with unknown tools, and a worker does not execute such runs.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
-    page = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
+    page = _text_of("apps/maritime/docs/search-server.md")
     option = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', page)
     assert option is not None
     toolset = load_toolset(Settings(), [option[1]])
     assert len(worker_tools_among(toolset.declarations())) == 9
 
 
-def test_exactly_the_restarted_services_have_a_health_check(services: dict[str, dict[str, Any]]) -> None:
+def test_exactly_the_restarted_services_have_a_health_check(services: Services) -> None:
     restarted_services = {name for name, service in services.items() if "restart" in service}
     assert restarted_services == {name for name, service in services.items() if "healthcheck" in service}
 
 
-def test_services_wait_until_dependencies_are_healthy_or_completed(services: dict[str, dict[str, Any]]) -> None:
+def test_services_wait_until_dependencies_are_healthy_or_completed(services: Services) -> None:
     for name, service in services.items():
         for dependency, options in service.get("depends_on", {}).items():
             runs_once = "restart" not in services[dependency]
@@ -102,52 +101,43 @@ def test_services_wait_until_dependencies_are_healthy_or_completed(services: dic
             assert (name, dependency, options["condition"]) == (name, dependency, expected)
 
 
-def test_mounted_files_exist_and_volumes_are_declared(services: dict[str, dict[str, Any]]) -> None:
-    declared_volumes = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))["volumes"]
+def test_mounted_files_exist_and_volumes_are_declared(services: Services) -> None:
+    declared_volumes = yaml.safe_load(_text_of("docker-compose.yml"))["volumes"]
     for service in services.values():
         for mount in service.get("volumes", []):
             source = mount.split(":")[0]
             assert (ROOT / source).is_file() if source.startswith("./") else source in declared_volumes, mount
 
 
-def test_services_share_the_payload_volume(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
-    variable = "DAGWRIGHT_PAYLOAD_STORE"
-    dagwright_services = {
-        name: service for name, service in services.items() if variable in service.get("environment", {})
-    }
-    assert set(dagwright_services) == {
-        name for name, service in services.items() if service["image"].startswith("dagwright")
-    }
-    folder = dagwright_services["worker"]["environment"]["DAGWRIGHT_PAYLOAD_STORE"]
-    assert {service["environment"]["DAGWRIGHT_PAYLOAD_STORE"] for service in dagwright_services.values()} == {folder}
-    assert [
-        name for name, service in dagwright_services.items() if f"payloads:{folder}" not in service["volumes"]
-    ] == []
+def test_services_share_the_payload_volume(services: Services, steps: list[Step]) -> None:
+    folder = services["worker"]["environment"]["DAGWRIGHT_PAYLOAD_STORE"]
+    for name, service in services.items():
+        expected = folder if service["image"].startswith("dagwright") else None
+        assert service.get("environment", {}).get("DAGWRIGHT_PAYLOAD_STORE") == expected, name
+        assert expected is None or f"payloads:{folder}" in service["volumes"], name
     # A new volume gets the owner of the folder at its mount point, so the image must create this folder.
-    created_folders = [
-        step.words[-1] for step in steps if step.instruction == "RUN" and step.words[:2] == ["install", "-d"]
-    ]
-    assert folder in created_folders
+    commands = [step.words for step in steps if step.instruction == "RUN"]
+    assert folder in [words[-1] for words in commands if words[:2] == ["install", "-d"]]
 
 
 def test_namespace_script_sets_the_retention_of_local_servers() -> None:
-    script = (ROOT / "docker/create-namespace.sh").read_text(encoding="utf-8")
+    script = _text_of("docker/create-namespace.sh")
     assert f"--retention {RETENTION.days}d" in script
 
 
-def test_ports_are_open_to_this_machine_only(services: dict[str, dict[str, Any]]) -> None:
+def test_ports_are_open_to_this_machine_only(services: Services) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
 def test_server_in_the_container_has_the_settings_of_the_dev_server() -> None:
-    document = yaml.safe_load((ROOT / "docker/dynamic_config.yaml").read_text(encoding="utf-8"))
+    document = yaml.safe_load(_text_of("docker/dynamic_config.yaml"))
     dynamic_config = {key: str(values[0]["value"]).lower() for key, values in document.items()}
     assert dynamic_config == {key: value for key, value in DYNAMIC_CONFIG.items() if key not in _DEV_SERVER_SETTINGS}
 
 
-def test_variables_of_the_worker_are_settings(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
+def test_variables_of_the_worker_are_settings(services: Services, steps: list[Step]) -> None:
     names = set(services["worker"]["environment"])
     names |= {word.split("=")[0] for step in steps if step.instruction == "ENV" for word in step.words}
     setting_names = {name.removeprefix("DAGWRIGHT_").lower() for name in names if name.startswith("DAGWRIGHT_")}
@@ -164,7 +154,7 @@ def test_image_installs_the_locked_requirements_and_is_not_root(steps: list[Step
 
 
 def test_copied_files_exist_and_are_in_the_build_context(steps: list[Step]) -> None:
-    ignore_patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    ignore_patterns = _text_of(".dockerignore").splitlines()
     for step in steps:
         if step.instruction != "COPY" or step.words[0].startswith("--from"):
             continue
@@ -173,9 +163,7 @@ def test_copied_files_exist_and_are_in_the_build_context(steps: list[Step]) -> N
             assert f"!{source}" in ignore_patterns, source
 
 
-def test_image_checks_liveness_and_compose_file_checks_readiness(
-    services: dict[str, dict[str, Any]], steps: list[Step]
-) -> None:
+def test_image_checks_liveness_and_compose_file_checks_readiness(services: Services, steps: list[Step]) -> None:
     # Compose waits until a container is healthy and never restarts an unhealthy one, so it checks readiness. Other
     # orchestrators restart an unhealthy container, so the image checks liveness.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
@@ -188,7 +176,7 @@ def test_image_checks_liveness_and_compose_file_checks_readiness(
     assert gateway["healthcheck"]["test"][1:] == [*probe, port, "/readyz"]
 
 
-def test_stop_grace_periods_cover_the_shutdown(services: dict[str, dict[str, Any]]) -> None:
+def test_stop_grace_periods_cover_the_shutdown(services: Services) -> None:
     def grace_s(name: str) -> float:
         return float(services[name]["stop_grace_period"].removesuffix("s"))
 
@@ -198,27 +186,27 @@ def test_stop_grace_periods_cover_the_shutdown(services: dict[str, dict[str, Any
     assert grace_s("gateway") > EXIT_TIMEOUT_S
 
 
-def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, Any]]) -> None:
+def test_only_the_worker_gets_secrets_of_the_user(services: Services) -> None:
     files = {name: [entry["path"] for entry in services[name]["env_file"]] for name in ("worker", "gateway")}
     assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
     assert not [entry for name in files for entry in services[name]["env_file"] if entry["required"]]
-    ignored_paths = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored_paths = _text_of(".gitignore").splitlines()
     assert {".env", ".worker.env"} <= set(ignored_paths)
     settings = {name.upper() for name in Settings.model_fields}
-    page = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
+    page = _text_of("docs/deploy/containers.md")
     for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):
         assert name in settings
         assert f"`DAGWRIGHT_{name}" in page
 
 
 def _documented_file(name: str) -> str:
-    page = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
+    page = _text_of("docs/deploy/containers.md")
     match = re.search(rf"```\w+ title=\"{re.escape(name)}\"\n(.*?)```", page, re.DOTALL)
     assert match is not None, name
     return match[1]
 
 
-def test_documented_override_fits_the_compose_file(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_documented_override_fits_the_compose_file(services: Services, tmp_path: Path) -> None:
     override = yaml.safe_load(_documented_file("docker-compose.override.yml"))["services"]
     assert {*override} == {"worker", "gateway"}
     for name, service in override.items():
@@ -230,7 +218,7 @@ def test_documented_override_fits_the_compose_file(services: dict[str, dict[str,
 
 
 def test_documented_image_with_tools_extends_the_worker_image_and_is_not_root(
-    services: dict[str, dict[str, Any]], steps: list[Step], tmp_path: Path
+    services: Services, steps: list[Step], tmp_path: Path
 ) -> None:
     dockerfile = tmp_path / "Dockerfile.tools"
     dockerfile.write_text(_documented_file("Dockerfile.tools"), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.architecture.source_files import ROOT, python_files
+from tests.architecture.source_files import ROOT, python_files, relative_path
 
 _TABLE = ROOT / "docs" / "contributing" / "guards.md"
 _ROW = re.compile(r"^\| ([SF]\d+) \|", re.MULTILINE)
@@ -37,12 +37,7 @@ def test_every_row_names_tests_that_exist() -> None:
 
 def test_every_guard_is_in_the_table() -> None:
     tests_in_table = {test for tests in _rows().values() for test in tests}
-    files = [path for path in python_files("tests/workflow") if path.name.startswith("test_guards_")]
-    guards = {
-        (path.relative_to(ROOT).as_posix(), name)
-        for path in files
-        for name in _tests_of(path.relative_to(ROOT).as_posix())
-        if name.startswith("test_")
-    }
+    files = [relative_path(path) for path in python_files("tests/workflow") if path.name.startswith("test_guards_")]
+    guards = {(file, name) for file in files for name in _tests_of(file) if name.startswith("test_")}
     assert len(files) >= 5
     assert guards - tests_in_table == set()

@@ -77,11 +77,8 @@ def test_table_of_options_of_tools_has_each_option() -> None:
     page = (ROOT / "docs" / "guides" / "tools.md").read_text(encoding="utf-8")
     section = page.partition("| option of `@tool` |")[2].partition("\n\n")[0]
     cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
-    options = [
-        name
-        for name, parameter in inspect.signature(tool).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
+    parameters = inspect.signature(tool).parameters.values()
+    options = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(options)
 
 

@@ -24,34 +24,15 @@ _MAX_FILE_LINES = 600
 _PURE_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
 _PURE_PACKAGES = ("core", "features", "planning")
 _IMPURE_MODULES = {
-    "asyncio",
-    "logging",
-    "os",
-    "pathlib",
-    "random",
-    "secrets",
-    "socket",
-    "subprocess",
-    "threading",
-    "time",
+    *("asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"),
 }
 _DOCSTRING_FIRST = re.compile(r'(#.*\n|\s)*r?"""\S')
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _EXAMPLE_HOME = "/".join(["", "home", "ann"])
 """Home folder in the sample output on documentation pages."""
 _TEST_KINDS = {
-    "architecture",
-    "chaos",
-    "conformance",
-    "e2e",
-    "fuzz",
-    "packaging",
-    "property",
-    "replay",
-    "support",
-    "typing",
-    "unit",
-    "workflow",
+    *("architecture", "chaos", "conformance", "e2e", "fuzz", "packaging", "property", "replay", "support", "typing"),
+    *("unit", "workflow"),
 }
 
 
@@ -100,12 +81,13 @@ def test_only_the_server_package_connects_to_temporal() -> None:
 
 
 def _lines_that_read_the_environment(path: Path) -> Iterator[int]:
+    readers = {"environ", "getenv", "environb"}
     for node in syntax_nodes(path):
-        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+        if isinstance(node, ast.Attribute) and node.attr in readers:
             yield node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module == "os":
             names = {alias.name for alias in node.names}
-            if names & {"environ", "getenv", "environb"}:
+            if names & readers:
                 yield node.lineno
 
 

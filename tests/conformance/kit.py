@@ -22,8 +22,8 @@ class Dialect:
         write: return the document of a graph.
         id_of: return the node ID of a node number.
         tool_key: the key for the tool in an entry.
-        required_keys: keys that an entry must have.
-        optional_keys: optional keys of an entry, and keys of the objects inside an entry.
+        required: keys that an entry must have, separated by spaces.
+        optional: optional keys of an entry, and keys of the objects inside an entry, separated by spaces.
         unknown_dependency_code: error code of a dependency on a missing node.
         is_text: whether a document is a text, which has no parts for JSON pointers.
     """
@@ -33,15 +33,19 @@ class Dialect:
     write: Callable[[Graph], Any]
     id_of: Callable[[int], str]
     tool_key: str
-    required_keys: tuple[str, ...]
-    optional_keys: tuple[str, ...]
-    unknown_dependency_code: str
+    required: str
+    optional: str = ""
+    unknown_dependency_code: str = "invalid_reference"
     is_text: bool = False
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def required_keys(self) -> list[str]:
+        return self.required.split()
+
+    @property
+    def keys(self) -> list[str]:
         """All keys that an entry may have."""
-        return (*self.required_keys, *self.optional_keys)
+        return [*self.required_keys, *self.optional.split()]
 
     def entries_of(self, document: Any) -> list[Any]:
         entries: list[Any] = document[self.entries_path[0]] if self.entries_path else document
@@ -56,22 +60,15 @@ def _write_plan(graph: Graph) -> Any:
     def references(needs: Sequence[int]) -> list[str]:
         return [f"{{{{n {need}.result}}}}" for need in needs]
 
-    return {
-        "plan": 1,
-        "nodes": [
-            {"id": f"n {number}", "tool": "t", "arguments": {"x": references(needs)}} for number, needs in graph.items()
-        ],
-    }
+    fields = ((number, {"x": references(needs)}) for number, needs in graph.items())
+    return {"plan": 1, "nodes": [{"id": f"n {number}", "tool": "t", "arguments": each} for number, each in fields]}
 
 
 def _write_tasks(graph: Graph) -> Any:
-    fields = {"tool": "t", "query": "x"}
-    return {
-        "dag": [
-            {"id": f"t{number}", **fields, "dependencies": [f"t{need}" for need in needs]}
-            for number, needs in graph.items()
-        ]
-    }
+    def entry(number: int) -> Any:
+        return {"id": f"t{number}", "tool": "t", "query": "x", "dependencies": [f"t{need}" for need in graph[number]]}
+
+    return {"dag": [entry(number) for number in graph]}
 
 
 def _write_steps(graph: Graph) -> Any:
@@ -82,13 +79,10 @@ def _write_steps(graph: Graph) -> Any:
 
 
 def _write_agents(graph: Graph) -> Any:
-    fields = {"agent": "t", "objective": ""}
-    return {
-        "nodes": [
-            {"id": f"a{number}", **fields, "depends_on": [f"a{need}" for need in needs]}
-            for number, needs in graph.items()
-        ]
-    }
+    def entry(number: int) -> Any:
+        return {"id": f"a{number}", "agent": "t", "objective": "", "depends_on": [f"a{need}" for need in graph[number]]}
+
+    return {"nodes": [entry(number) for number in graph]}
 
 
 def _write_intents(graph: Graph) -> Any:
@@ -115,12 +109,13 @@ def _write_hugginggpt(graph: Graph) -> Any:
     ]
 
 
+def _taskbench_id(number: int) -> str:
+    return f"node-{number - 1}"
+
+
 def _write_taskbench(graph: Graph) -> Any:
-    return {
-        "task_nodes": [
-            {"task": "t", "arguments": [f"x <node-{need - 1}>" for need in needs]} for needs in graph.values()
-        ]
-    }
+    arguments = ([f"x <{_taskbench_id(need)}>" for need in needs] for needs in graph.values())
+    return {"task_nodes": [{"task": "t", "arguments": each} for each in arguments]}
 
 
 def _write_nestful(graph: Graph) -> Any:
@@ -142,83 +137,23 @@ def _write_rewoo(graph: Graph) -> Any:
     )
 
 
+_INTENT_KEYS = "params refs lookups search_text entity_type"
+_SUB_GOAL_KEYS = "description inputs from_sub_goal slot params outputs goal_type"
+_UNKNOWN = "unknown_dependency"
 DIALECTS = (
     Dialect(
-        "plan",
-        ("nodes",),
-        _write_plan,
-        "n {}".format,
-        "tool",
-        ("id", "tool"),
-        ("arguments", "depends_on", "plan", "for_each", "when"),
-        "invalid_reference",
+        "plan", ("nodes",), _write_plan, "n {}".format, "tool", "id tool", "arguments depends_on plan for_each when"
     ),
-    Dialect(
-        "tasks",
-        ("dag",),
-        _write_tasks,
-        "t{}".format,
-        "tool",
-        ("id", "tool", "query", "dependencies"),
-        (),
-        "unknown_dependency",
-    ),
-    Dialect(
-        "steps",
-        (),
-        _write_steps,
-        "s.{}".format,
-        "tool",
-        ("id", "tool", "arguments"),
-        ("intent", "depends_on"),
-        "invalid_reference",
-    ),
-    Dialect(
-        "agents",
-        ("nodes",),
-        _write_agents,
-        "a{}".format,
-        "agent",
-        ("id", "agent", "objective"),
-        ("depends_on",),
-        "unknown_dependency",
-    ),
-    Dialect(
-        "intents",
-        ("intents",),
-        _write_intents,
-        "@result_{}".format,
-        "verb",
-        ("verb",),
-        ("params", "refs", "lookups", "search_text", "entity_type"),
-        "invalid_reference",
-    ),
-    Dialect(
-        "subgoals",
-        ("sub_goals",),
-        _write_subgoals,
-        "sg{}".format,
-        "worker",
-        ("id", "worker"),
-        ("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
-        "invalid_reference",
-    ),
-    Dialect("hugginggpt", (), _write_hugginggpt, str, "task", ("id", "task"), ("dep", "args"), "unknown_dependency"),
-    Dialect(
-        "taskbench",
-        ("task_nodes",),
-        _write_taskbench,
-        lambda number: f"node-{number - 1}",
-        "task",
-        ("task",),
-        ("arguments", "name", "value"),
-        "invalid_reference",
-    ),
-    Dialect(
-        "nestful", (), _write_nestful, "var{}".format, "name", ("name",), ("arguments", "label"), "invalid_reference"
-    ),
-    Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", (), (), "invalid_reference", is_text=True),
-    Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", (), (), "invalid_reference", is_text=True),
+    Dialect("tasks", ("dag",), _write_tasks, "t{}".format, "tool", "id tool query dependencies", "", _UNKNOWN),
+    Dialect("steps", (), _write_steps, "s.{}".format, "tool", "id tool arguments", "intent depends_on"),
+    Dialect("agents", ("nodes",), _write_agents, "a{}".format, "agent", "id agent objective", "depends_on", _UNKNOWN),
+    Dialect("intents", ("intents",), _write_intents, "@result_{}".format, "verb", "verb", _INTENT_KEYS),
+    Dialect("subgoals", ("sub_goals",), _write_subgoals, "sg{}".format, "worker", "id worker", _SUB_GOAL_KEYS),
+    Dialect("hugginggpt", (), _write_hugginggpt, str, "task", "id task", "dep args", _UNKNOWN),
+    Dialect("taskbench", ("task_nodes",), _write_taskbench, _taskbench_id, "task", "task", "arguments name value"),
+    Dialect("nestful", (), _write_nestful, "var{}".format, "name", "name", "arguments label"),
+    Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", "", is_text=True),
+    Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", "", is_text=True),
 )
 """All dialects, with positional arguments in the order of the fields of `Dialect`."""
 

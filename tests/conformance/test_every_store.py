@@ -24,14 +24,8 @@ pytestmark = pytest.mark.waits
 
 ABSENT_REF = ref_of(b"never put")
 INVALID_REFS = [
-    "",
-    "x",
-    "sha256-",
-    "../../etc/passwd",
-    ABSENT_REF.upper(),
-    f"{ABSENT_REF}\n",
-    f"{ABSENT_REF}/",
-    f"sha512-{'0' * 64}",
+    *("", "x", "sha256-", "../../etc/passwd", f"sha512-{'0' * 64}"),
+    *(ABSENT_REF.upper(), f"{ABSENT_REF}\n", f"{ABSENT_REF}/"),
 ]
 
 
@@ -72,12 +66,6 @@ async def test_content_that_was_never_stored_is_missing(store_under_test: StoreU
         await store.renew(ref)
     assert (get_error.value.ref, renew_error.value.ref) == (ref, ref)
     assert store_under_test.location in str(get_error.value)
-
-
-async def test_same_content_is_stored_once(store_under_test: StoreUnderTest) -> None:
-    refs = {await store_under_test.open().put(b"same") for _ in range(3)}
-    assert refs == {ref_of(b"same")}
-    assert await list_refs_and_sizes(store_under_test.open()) == [(ref_of(b"same"), 4)]
 
 
 @pytest.mark.parametrize("damaged_content", [b"longer than before", b"SAME LENGTH", b""])

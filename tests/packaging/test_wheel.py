@@ -13,6 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -32,30 +33,34 @@ USER_PROJECT = {
     "workflows/__init__.py": "RATE = 0.19\n",
     "activities.py": "raise AssertionError('nothing imports the activities of the project')\n",
     "worker.py": "raise AssertionError('nothing imports the worker of the project')\n",
-    "tools.py": (
-        "from workflows import RATE\n\n"
-        "from dagwright.tools import tool\n\n\n"
-        "@tool(effects='read')\n"
-        "def tax(net: float) -> float:\n"
-        "    return net * RATE\n"
-    ),
-    "plan.yaml": (
-        "plan: 1\n"
-        "inputs:\n"
-        "  net: {type: number}\n"
-        "nodes:\n"
-        "  - {id: tax, tool: tax, arguments: {net: '{{PLACEHOLDER_net}}'}}\n"
-        "  - {id: gross, tool: calculator, when: 'tax.result > 0',\n"
-        "     arguments: {expression: '{{PLACEHOLDER_net}} + {{tax.result}}'}}\n"
-        "output: '{{gross.result}}'\n"
-    ),
-    "script.py": (
-        "import dagwright\n"
-        "from tools import tax\n\n"
-        "if __name__ == '__main__':\n"
-        "    result = dagwright.run('plan.yaml', inputs={'net': 100}, tools=[tax])\n"
-        "    print(result.output)\n"
-    ),
+    "tools.py": """\
+from workflows import RATE
+
+from dagwright.tools import tool
+
+
+@tool(effects='read')
+def tax(net: float) -> float:
+    return net * RATE
+""",
+    "plan.yaml": """\
+plan: 1
+inputs: {net: {type: number}}
+nodes:
+  - {id: tax, tool: tax, arguments: {net: '{{PLACEHOLDER_net}}'}}
+  - id: gross
+    tool: calculator
+    when: tax.result > 0
+    arguments: {expression: '{{PLACEHOLDER_net}} + {{tax.result}}'}
+output: '{{gross.result}}'
+""",
+    "script.py": """\
+import dagwright
+from tools import tax
+
+if __name__ == '__main__':
+    print(dagwright.run('plan.yaml', inputs={'net': 100}, tools=[tax]).output)
+""",
 }
 CONSOLE_SCRIPT = """
 import asyncio, sys
@@ -105,16 +110,11 @@ class Installation:
     async def run(self, *arguments: str, server: LiveServer | None = None) -> str:
         """Run Python in the folder of the project and return its standard output."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))}
-        environment["DAGWRIGHT_STATE_DIR"] = str(
-            self.project_folder / "state" if server is None else server.settings.state_dir
-        )
+        state_dir = self.project_folder / "state" if server is None else server.settings.state_dir
+        environment["DAGWRIGHT_STATE_DIR"] = str(state_dir)
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = await asyncio.create_subprocess_exec(
-            self.python,
-            *arguments,
-            cwd=self.project_folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            self.python, *arguments, cwd=self.project_folder, env=environment, **pipes
         )
         stdout, stderr = await process.communicate()
         assert process.returncode == 0, stderr.decode()
@@ -148,16 +148,8 @@ def installation(distributions: Distributions, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("installed")
     _run_command(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
+    options = ("install", "--quiet", "--disable-pip-version-check")
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, *options]
     _run_command(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
     # No package index is used, because the locked packages must satisfy the requirements of the wheel.
     _run_command(*pip, "--no-index", distributions.wheel)
@@ -180,12 +172,9 @@ def test_wheel_has_only_the_package(distributions: Distributions) -> None:
 
 
 def test_wheel_contains_every_file_of_the_sources(distributions: Distributions) -> None:
-    sources = {
-        path.relative_to(ROOT).as_posix()
-        for folder in (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    folders = (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    sources = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
     assert {file for file in distributions.files() if file.startswith("dagwright/")} == sources
 
 

@@ -48,6 +48,16 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     return tuple(draw(st.permutations(drawn_steps)))
 
 
+def positions(data: st.DataObject) -> Callable[[int], int]:
+    """Return a function that draws a position in a list with this number of entries."""
+    return lambda count: data.draw(st.integers(0, count - 1))
+
+
+def failing_ids_of(plan: tuple[Step, ...]) -> frozenset[str]:
+    """Return the IDs of the tasks that fail."""
+    return frozenset().union(*(step.fails for step in plan))
+
+
 def without_times(value: Any) -> Any:
     """Return a document or snapshot without the times of its nodes."""
     if isinstance(value, Mapping):
@@ -95,6 +105,13 @@ class Driver:
         assert self.scheduler.records == old_scheduler.records
         assert self.scheduler.in_flight == old_scheduler.in_flight
         assert self.scheduler.is_finished == old_scheduler.is_finished
+
+    def end_tasks(self, count: int) -> None:
+        """End up to `count` tasks, and after each end start all tasks that may start."""
+        for _ in range(count):
+            if self.running_tasks:
+                self.end_task()
+                self.start_tasks()
 
     def start_tasks(self) -> None:
         while (task := self.scheduler.next_task(0.0)) is not None:

@@ -27,15 +27,11 @@ from dagwright.protocol.call_batches import (
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.ready_calls import ReadyCall, next_call
 from tests.property.plan_model import PlanModel, Step, result_of
-from tests.property.plans import steps, without_times
+from tests.property.plans import failing_ids_of, steps, without_times
 from tests.support.example_counts import examples
-from tests.support.plan_building import compiled_plan, plan_of
+from tests.support.plan_building import TOOLS, compiled_plan, plan_of
 
-_TOOLS = {
-    "any": ToolDeclaration("any", Effects.READ),
-    "single": ToolDeclaration("single", Effects.READ, max_parallel=1),
-    "short": ToolDeclaration("short", Effects.READ, batch=True),
-}
+_TOOLS = {**TOOLS, "short": ToolDeclaration("short", Effects.READ, batch=True)}
 _FACTS = RunFacts("run", "1")
 
 
@@ -138,7 +134,7 @@ class Run:
 @settings(max_examples=examples(100), deadline=None)
 @given(plan_steps=batchable_steps(), data=st.data())
 def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step, ...], data: st.DataObject) -> None:
-    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = failing_ids_of(plan_steps)
     plan = compiled_plan(plan_of(*(step.to_json() for step in plan_steps)), tools=_TOOLS)
     unbatched_run = Run(plan, failing_ids, None)
     unbatched_run.run()

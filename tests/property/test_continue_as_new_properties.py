@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.plan_model import Step
-from tests.property.plans import Driver, steps
+from tests.property.plans import Driver, positions, steps
 from tests.support.example_counts import examples
 
 
@@ -33,13 +33,10 @@ def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits
 def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str
 ) -> None:
-    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver = Driver(plan, positions(data))
     driver.scheduler.start(0.0)
     driver.start_tasks()
-    for _ in range(stop_after):
-        if driver.running_tasks:
-            driver.end_task()
-            driver.start_tasks()
+    driver.end_tasks(stop_after)
     driver.continue_as_new()
     driver.stop(kind, is_cancelled=lambda: False)
     driver.continue_as_new()

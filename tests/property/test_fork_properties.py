@@ -11,15 +11,15 @@ from dagwright.core.model.tools import Effects
 from dagwright.features.forks.planner import ForkDifferences, Source, find_reusable_results, predict_fork
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.plan_model import PlanModel, Step
-from tests.property.plans import Driver, steps
+from tests.property.plans import Driver, positions, steps
 from tests.support.example_counts import examples
-from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, restored_scheduler
+from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, record_of, restored_scheduler
 
 IDEMPOTENT_TOOLS = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 
 
 def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
-    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver = Driver(plan, positions(data))
     driver.plan = compiled_plan(plan_of(*(step.to_json() for step in plan)), tools=IDEMPOTENT_TOOLS)
     driver.scheduler = create_scheduler(driver.plan, {})
     return driver
@@ -28,9 +28,8 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
 @st.composite
 def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return a plan with changes: repaired steps, different references and items, removed and new steps."""
-    removed_ids = {
-        step.id for step in plan if not any(step.id in each.dependencies for each in plan) and draw(st.booleans())
-    }
+    needed_ids = {name for step in plan for name in step.dependencies}
+    removed_ids = {step.id for step in plan if step.id not in needed_ids and draw(st.booleans())}
     steps_of_fork = []
     for step in plan:
         if step.id in removed_ids:
@@ -57,10 +56,7 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     original = driver_of(plan, data)
     original.scheduler.start(0.0)
     original.start_tasks()
-    for _ in range(stop_after):
-        if original.running_tasks:
-            original.end_task()
-            original.start_tasks()
+    original.end_tasks(stop_after)
     if not is_open:
         original.scheduler.cancel(1.0)
         while original.running_tasks:
@@ -75,10 +71,9 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
 
     changed_plan = data.draw(changed_plans(plan))
     fork = driver_of(changed_plan, data)
-    reuse = find_reusable_results(
-        original.scheduler, fork.plan, source=Source("old", "scope", is_open=is_open), differences=ForkDifferences()
-    )
-    prediction = predict_fork(create_scheduler(fork.plan, {}), original.scheduler, reuse, differences=ForkDifferences())
+    source, differences = Source("old", "scope", is_open=is_open), ForkDifferences()
+    reuse = find_reusable_results(original.scheduler, fork.plan, source=source, differences=differences)
+    prediction = predict_fork(create_scheduler(fork.plan, {}), original.scheduler, reuse, differences=differences)
     fork.scheduler = restored_scheduler(configure(fork.scheduler, reuse=reuse.table), fork.plan)
     fork.scheduler.reconcile(0.0)
     scopes = run_to_the_end(fork, data)
@@ -86,10 +81,8 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     model = PlanModel(changed_plan)
     assert fork.node_statuses() == model.final_statuses
     for step in changed_plan:
-        record = fork.scheduler.record_of(step.id)
-        assert record is not None
         if model.final_statuses[step.id] == "completed":
-            assert record.result == model.values[step.id]
+            assert record_of(fork.scheduler, step.id).result == model.values[step.id]
     for task in fork.started_ids:
         assert arguments_of_completed_tasks.get(task) != fork.arguments[task], f"{task} was executed again"
         has_unfinished_call = task in original.arguments and task not in arguments_of_completed_tasks
@@ -97,12 +90,8 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
             assert scopes[task] == "scope", f"{task} does not have the key of the unfinished call"
         elif task in original.arguments:
             assert scopes[task] is None, f"{task} is a new effect, but has the key of an earlier effect"
-    for task in prediction.reused:
-        assert task not in fork.started_ids
-    assert set(prediction.runs) <= {
-        *fork.started_ids,
-        *(task for task in prediction.runs if _is_final(fork.scheduler, task)),
-    }
+    assert not {*prediction.reused} & {*fork.started_ids}
+    assert all(task in fork.started_ids or _is_final(fork.scheduler, task) for task in prediction.runs)
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:

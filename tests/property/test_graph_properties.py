@@ -13,13 +13,9 @@ from tests.support.plan_building import check, node, plan_of, problems_of
 @st.composite
 def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
     """Return the dependencies of up to `limit` nodes, with or without cycles."""
-    count = draw(st.integers(1, limit))
-    return [
-        draw(st.lists(st.sampled_from([other for other in range(count) if other != number] or [0]), unique=True))
-        if count > 1
-        else []
-        for number in range(count)
-    ]
+    numbers = range(draw(st.integers(1, limit)))
+    others = [[other for other in numbers if other != number] for number in numbers]
+    return [draw(st.lists(st.sampled_from(each), unique=True)) if each else [] for each in others]
 
 
 @st.composite
@@ -46,15 +42,12 @@ def reachable(graph: list[list[int]], start: int) -> set[int]:
 
 def cyclic_components(graph: list[list[int]]) -> list[list[int]]:
     """Return the strongly connected components that have a cycle, by brute force."""
-    reachable_by_node = [reachable(graph, number) for number in range(len(graph))]
+    numbers = range(len(graph))
+    reached = [reachable(graph, number) for number in numbers]
     components = {
-        tuple(
-            other
-            for other in range(len(graph))
-            if other in reachable_by_node[number] and number in reachable_by_node[other]
-        )
-        for number in range(len(graph))
-        if number in reachable_by_node[number]
+        tuple(other for other in numbers if other in reached[number] and number in reached[other])
+        for number in numbers
+        if number in reached[number]
     }
     return sorted(map(list, components))
 
@@ -73,11 +66,9 @@ def test_each_cyclic_component_has_one_shortest_cycle_that_starts_at_the_first_n
     cycles = cycles_of(graph)
     components = cyclic_components(graph)
     assert sorted(cycles) == cycles
-    assert (
-        sorted(next(component for component in components if cycle[0] in component) for cycle in cycles) == components
-    )
-    for cycle in cycles:
-        component = next(component for component in components if cycle[0] in component)
+    cyclic = [next(component for component in components if cycle[0] in component) for cycle in cycles]
+    assert sorted(cyclic) == components
+    for cycle, component in zip(cycles, cyclic, strict=True):
         assert len(set(cycle)) == len(cycle) == shortest_cycle_length(graph, component)
         assert all(after in graph[before] for before, after in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
         assert cycle[0] == min(cycle)
@@ -116,11 +107,9 @@ def test_dependents_are_the_reversed_dependencies(graph: list[list[int]]) -> Non
 @given(graph=graphs(limit=6))
 def test_check_reports_the_cycles_in_plan_order_and_no_other_problem(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
-    messages = [problem.message for problem in problems_of(raw)]
-    expected = [
-        "CircularDependencyError: " + " → ".join(f"n{number}" for number in (*cycle, cycle[0]))
-        for cycle in cycles_of(graph)
+    expected = [" → ".join(f"n{number}" for number in (*cycle, cycle[0])) for cycle in cycles_of(graph)]
+    assert [problem.message for problem in problems_of(raw)] == [
+        f"CircularDependencyError: {path}" for path in expected
     ]
-    assert messages == expected
     if not expected:
         assert check(raw).edge_count == sum(map(len, graph))

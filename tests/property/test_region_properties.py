@@ -38,7 +38,7 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from tests.property.plan_model import PlanModel, Step, result_of
-from tests.property.plans import steps, without_times
+from tests.property.plans import failing_ids_of, positions, steps, without_times
 from tests.support.example_counts import examples
 from tests.support.memory_store import MemoryStore
 from tests.support.plan_building import compiled_plan, plan_of
@@ -86,6 +86,10 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     return tuple(changed_steps)
 
 
+def first_position(count: int) -> int:
+    return 0
+
+
 class Run:
     """Run of a plan with its regions as in the engine, in a drawn order."""
 
@@ -93,7 +97,7 @@ class Run:
         self,
         plan: CompiledPlan,
         failing_ids: frozenset[str],
-        choose_position: Callable[[int], int],
+        choose_position: Callable[[int], int] = first_position,
         *,
         store: PayloadStore | None = None,
     ) -> None:
@@ -160,23 +164,24 @@ class Run:
         batch = read_batch(message)
         names = {node.tool for node in batch.plan.nodes if node.kind == "tool"}
         assert len({_TOOLS[name].task_queue for name in names}) == 1, "the tools of a region have one queue"
-        calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(start_scheduler(batch), self.tools, calls=calls)
-        region.run()
-        calls.close()
+        region = self._run_region(start_scheduler(batch))
         result = region.result()
         assert result["node_ends"], "a batch ends at least one node"
         self.batches.append([entry[0] for entry in result["node_ends"]])
         apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(result)), at=1.0)
 
+    def _run_region(self, scheduler: Any, **options: Any) -> RegionBatch:
+        calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
+        region = RegionBatch(scheduler, self.tools, calls=calls, **options)
+        region.run()
+        calls.close()
+        return region
+
     def _run_offloaded_batch(self, task_id: str, message: dict[str, Any]) -> None:
         """Run a batch of an offloaded region, as a new worker does."""
         batch = read_offloaded_batch(message)
         inner = restore_region(asyncio.run(fetch_region(batch, self.store)), batch)
-        calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_nodes=inner.region.exports)
-        region.run()
-        calls.close()
+        region = self._run_region(inner.scheduler, inline_nodes=inner.region.exports)
         ref = asyncio.run(self.store.put(inner.report(region)))
         self.batches.append([inner.region.plan.nodes[number].id for number in region.ended_node_numbers()])
         apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
@@ -241,20 +246,16 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: t
 def test_plan_ends_the_same_with_and_without_regions(
     plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool
 ) -> None:
-    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = failing_ids_of(plan_steps)
     plan_without_regions, plan = plans_of(plan_steps)
-    run_without_regions = Run(plan_without_regions, failing_ids, lambda count: 0)
+    run_without_regions = Run(plan_without_regions, failing_ids)
     run_without_regions.run()
-    run_with_regions = Run(plan, failing_ids, lambda count: data.draw(st.integers(0, count - 1)))
+    run_with_regions = Run(plan, failing_ids, positions(data))
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     assert run_with_regions.document() == run_without_regions.document()
-    model = PlanModel(plan_steps)
-    assert {
-        name: node["status"]
-        for name, node in run_with_regions.document()["nodes"].items()
-        if name in model.final_statuses
-    } == model.final_statuses
+    final_statuses, nodes = PlanModel(plan_steps).final_statuses, run_with_regions.document()["nodes"]
+    assert {name: nodes[name]["status"] for name in final_statuses} == final_statuses
     node_ids = [name for names in run_with_regions.batches for name in names]
     assert len(node_ids) == len(set(node_ids)), "a reported node ran again"
 
@@ -264,18 +265,18 @@ def test_plan_ends_the_same_with_and_without_regions(
 def test_regions_do_not_delay_pure_nodes(plan_steps: tuple[Step, ...]) -> None:
     """While no ordinary node ends, every node has the same status with and without regions."""
     ordinary_ids = frozenset(step.id for step in plan_steps if step.tool in ("any", "single") or step.items is not None)
-    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = failing_ids_of(plan_steps)
     plan_without_regions, plan = plans_of(plan_steps)
-    expected_statuses = Run(plan_without_regions, failing_ids, lambda count: 0).run_pure_nodes(ordinary_ids)
-    assert Run(plan, failing_ids, lambda count: 0).run_pure_nodes(ordinary_ids) == expected_statuses
+    expected_statuses = Run(plan_without_regions, failing_ids).run_pure_nodes(ordinary_ids)
+    assert Run(plan, failing_ids).run_pure_nodes(ordinary_ids) == expected_statuses
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) -> None:
-    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = failing_ids_of(plan_steps)
     _, plan = plans_of(plan_steps, on_failure="fail_fast")
-    run = Run(plan, failing_ids, lambda count: 0)
+    run = Run(plan, failing_ids)
     run.run()
     statuses = {node["status"] for node in run.document()["nodes"].values()}
     assert statuses <= {"completed", "failed", "skipped", "blocked", "cancelled"}
@@ -292,9 +293,9 @@ def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) ->
 def test_plan_ends_the_same_with_and_without_offloaded_regions(
     plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool, fields: dict[str, Any]
 ) -> None:
-    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = failing_ids_of(plan_steps)
     plan_without_regions, plan = plans_of(plan_steps, **fields)
-    run_without_regions = Run(plan_without_regions, failing_ids, lambda count: 0)
+    run_without_regions = Run(plan_without_regions, failing_ids)
     run_without_regions.run()
     store = MemoryStore()
     with (
@@ -303,7 +304,7 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
         patch.object(pages, "MAX_INLINE_PLAN_BYTES", 10**9),
     ):
         sent_plan = asyncio.run(split_for_transfer(plan, store)).plan
-    run_with_regions = Run(sent_plan, failing_ids, lambda count: data.draw(st.integers(0, count - 1)), store=store)
+    run_with_regions = Run(sent_plan, failing_ids, positions(data), store=store)
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     expected, actual = run_without_regions.document(), run_with_regions.document()
@@ -317,8 +318,8 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
         assert _without_order(node) == _without_order(expected["nodes"][name])
         offloaded_node = asyncio.run(offloaded.find(name))
         assert offloaded_node is None or without_times(offloaded_node.document) == node
-    assert counts_of(run_with_regions.scheduler.plan, run_with_regions.scheduler.records) == counts_of(
-        run_without_regions.scheduler.plan, run_without_regions.scheduler.records
-    )
+    schedulers = (run_with_regions.scheduler, run_without_regions.scheduler)
+    first_counts, second_counts = (counts_of(scheduler.plan, scheduler.records) for scheduler in schedulers)
+    assert first_counts == second_counts
     reported_ids = [name for names in run_with_regions.batches for name in names]
     assert len(reported_ids) == len(set(reported_ids)), "a reported node ran again"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeError, NodeStatus
 from tests.property.plan_model import PlanModel, Step
-from tests.property.plans import Driver, steps
+from tests.property.plans import Driver, positions, steps
 from tests.support.example_counts import examples
 
 FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
@@ -27,7 +27,7 @@ FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
     plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, continue_as_new_counts: frozenset[int]
 ) -> None:
-    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
+    driver = Driver(plan, positions(data), max_in_flight=max_in_flight)
 
     def maybe_continue_as_new(count: int) -> None:
         if count in continue_as_new_counts:
@@ -50,7 +50,7 @@ def test_stop_at_any_moment_ends_every_node(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str, max_in_flight: int
 ) -> None:
     fields = {"on_failure": "fail_fast"} if kind == "fail_fast" else {}
-    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight, **fields)
+    driver = Driver(plan, positions(data), max_in_flight=max_in_flight, **fields)
     scheduler = driver.scheduler
 
     scheduler.start(0.0)
@@ -77,21 +77,15 @@ def test_stop_at_any_moment_ends_every_node(
 @settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...], data: st.DataObject) -> None:
-    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver = Driver(plan, positions(data))
     scheduler = driver.scheduler
 
     def send_unexpected_events(count: int) -> None:
         running_ids = {task.id for task in driver.running_tasks}
-        task_ids = [
-            task_id
-            for step in plan
-            for task_id in {step.id, *step.task_ids}
-            if scheduler.record_of(task_id) is not None
-        ]
+        task_ids = [task_id for step in plan for task_id in dict.fromkeys([step.id, *step.task_ids])]
         for task_id in task_ids:
             record = scheduler.record_of(task_id)
-            assert record is not None
-            if task_id in running_ids or record.status is NodeStatus.RUNNING:
+            if record is None or task_id in running_ids or record.status is NodeStatus.RUNNING:
                 continue
             old_state = (record.status, record.result, record.error, record.attempts, scheduler.in_flight)
             match data.draw(st.sampled_from(["complete", "fail", "cancelled"])):
@@ -111,7 +105,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
 @given(plan=steps(), data=st.data())
 def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], data: st.DataObject) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
-    driver = Driver(unlimited_plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver = Driver(unlimited_plan, positions(data))
     rank = {
         task: (step.priority, number, position)
         for number, step in enumerate(unlimited_plan)

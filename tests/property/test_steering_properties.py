@@ -13,10 +13,19 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Cancel, Pause, Resume, RunCommand, SetLimits, apply_command
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.scheduler_snapshot import state_to_json, tasks_in_flight
 from tests.support.example_counts import examples
-from tests.support.plan_building import check, has_new_limits, node, plan_of, started_scheduler, tool_error
+from tests.support.plan_building import (
+    check,
+    has_new_limits,
+    node,
+    open_requests,
+    plan_of,
+    restored_scheduler,
+    started_scheduler,
+    tool_error,
+)
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
 
@@ -39,11 +48,9 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    task_ids = [task_id for node, record in scheduler.state.visible_nodes() for task_id in _task_ids_of(node, record)]
-    failed_ids = [task_id for task_id in task_ids if _has_failed(scheduler, task_id)]
-    task_id = data.draw(
-        st.sampled_from(failed_ids or task_ids) if data.draw(st.booleans()) else st.sampled_from(task_ids)
-    )
+    task_ids, failed = _task_ids(scheduler), (NodeStatus.FAILED, NodeStatus.CANCELLED)
+    failed_ids = [task_id for task_id in task_ids if _has_status(scheduler, task_id, *failed)]
+    task_id = data.draw(st.sampled_from((data.draw(st.booleans()) and failed_ids) or task_ids))
     node_count = scheduler.plan.visible_count
     new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(data.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (
@@ -64,17 +71,19 @@ def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
     return data.draw(st.sampled_from(commands))
 
 
-def _has_failed(scheduler: RunScheduler, task_id: str) -> bool:
+def _has_status(scheduler: RunScheduler, task_id: str, *statuses: NodeStatus) -> bool:
     record = scheduler.record_of(task_id)
-    return record is not None and record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
+    return record is not None and record.status in statuses
 
 
-def _task_ids_of(node: CompiledNode, record: Any) -> list[str]:
-    return [node.id, *(f"{node.id}[{item.key}]" for item in record.items)]
+def _task_ids(scheduler: RunScheduler) -> list[str]:
+    """Return the IDs of all nodes and items."""
+    nodes = scheduler.state.visible_nodes()
+    return [name for node, record in nodes for name in (node.id, *(f"{node.id}[{item.key}]" for item in record.items))]
 
 
 def _answer_request(data: st.DataObject, scheduler: RunScheduler, at: float) -> None:
-    request_id = data.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
+    request_id = data.draw(st.sampled_from([*open_requests(scheduler)]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
     old_state = state_to_json(scheduler)
     if scheduler.features.feedback.answer(Feedback(request_id, data.draw(st.sampled_from(answers))), at) is not None:
@@ -90,21 +99,13 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
         if is_ready_or_running and compiled_node.join[0] == "all":
             statuses = [scheduler.records[number].status for number in compiled_node.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in statuses)
-    tasks = [
-        (task_id, scheduler.record_of(task_id))
-        for node, node_record in scheduler.state.visible_nodes()
-        for task_id in _task_ids_of(node, node_record)
-    ]
-    waiting_tasks = [task_id for task_id, record in tasks if record is not None and record.status is NodeStatus.WAITING]
-    assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(
-        waiting_tasks
-    )
-    restored_scheduler = create_scheduler(plan, {})
-    restore_state(restored_scheduler, state_to_json(scheduler))
-    assert state_to_json(restored_scheduler) == state_to_json(scheduler)
+    waiting_ids = [task_id for task_id in _task_ids(scheduler) if _has_status(scheduler, task_id, NodeStatus.WAITING)]
+    assert sorted(request.task for request in open_requests(scheduler).values()) == sorted(waiting_ids)
+    next_scheduler = restored_scheduler(scheduler, plan)
+    assert state_to_json(next_scheduler) == state_to_json(scheduler)
     if has_new_limits(scheduler):
-        assert restored_scheduler.state.max_in_flight == scheduler.state.max_in_flight
-        assert restored_scheduler.features.deadline.deadline == scheduler.features.deadline.deadline
+        assert next_scheduler.state.max_in_flight == scheduler.state.max_in_flight
+        assert next_scheduler.features.deadline.deadline == scheduler.features.deadline.deadline
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -136,13 +137,10 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
                 scheduler.complete(task_id, task_id, at=at)
             else:
                 scheduler.fail(task_id, tool_error(), at=at)
-        elif scheduler.features.feedback.requests.open:
+        elif open_requests(scheduler):
             _answer_request(data, scheduler, at)
         _assert_consistent(scheduler, plan)
-    restored_scheduler = create_scheduler(plan, {})
-    restore_state(restored_scheduler, state_to_json(scheduler))
-    assert (state_to_json(restored_scheduler), restored_scheduler.is_finished, restored_scheduler.status()) == (
-        state_to_json(scheduler),
-        True,
-        scheduler.status(),
-    )
+    next_scheduler = restored_scheduler(scheduler, plan)
+    assert state_to_json(next_scheduler) == state_to_json(scheduler)
+    assert next_scheduler.is_finished
+    assert next_scheduler.status() == scheduler.status()

@@ -19,6 +19,15 @@ Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
 """Run a scenario to its end, and return the handle of the run."""
 
 
+def _compiled_plan_scenario(plan_for: Callable[[Runs], CompiledPlan]) -> Scenario:
+    async def run(runs: Runs, bench: Bench) -> Handle:
+        handle = await runs.start_compiled_plan(plan_for(runs))
+        await document_of(handle)
+        return handle
+
+    return run
+
+
 async def _agent(runs: Runs, bench: Bench) -> Handle:
     plan = helper_plan(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
@@ -76,13 +85,6 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
     await answer(handle, "budget", {"data": {"calls": 1}})
     await wait_for_requests(runs.client, handle.id, "budget#2")
     await answer(handle, "budget#2", {"data": {"calls": None}})
-    await document_of(handle)
-    return handle
-
-
-async def _replanned_goal(runs: Runs, bench: Bench) -> Handle:
-    """A goal that is replanned twice: after a failed node, and after an answer with missing information."""
-    handle = await runs.start_compiled_plan(goal_plan(runs, "Go on.", "plus", "give_up"))
     await document_of(handle)
     return handle
 
@@ -201,20 +203,17 @@ MODEL_STEPS = (
 """Responses of the model in the scenarios."""
 
 
-async def _rounds(runs: Runs, bench: Bench) -> Handle:
-    """A question answered in rounds. A worker tool fails once, a response is repaired once, and all rounds are used."""
-    handle = await runs.start_compiled_plan(question_plan(runs, "Compare them.", max_rounds=3, synthesis="model"))
-    await document_of(handle)
-    return handle
-
-
 MODEL_SCENARIOS: dict[str, Scenario] = {
     "agent": _agent,
     "reviewed": _reviewed_agent,
     "goal": _goal,
-    "replanned": _replanned_goal,
+    # This goal is replanned twice: after a failed node, and after an answer with missing information.
+    "replanned": _compiled_plan_scenario(lambda runs: goal_plan(runs, "Go on.", "plus", "give_up")),
     "streamed": _streamed_plan,
     "budget": _budget,
-    "rounds": _rounds,
+    # A worker tool fails once, a response is repaired once, and all rounds are used.
+    "rounds": _compiled_plan_scenario(
+        lambda runs: question_plan(runs, "Compare them.", max_rounds=3, synthesis="model")
+    ),
 }
 """Name of the history -> the scenario that produces it."""

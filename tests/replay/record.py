@@ -121,24 +121,26 @@ def _change_activity_type(events: list[Json]) -> None:
 
 
 def _swap_activities(events: list[Json]) -> None:
-    first_activity, second_activity = _scheduled_activities(events)[1:3]
-    first_activity["activityId"], second_activity["activityId"] = (
-        second_activity["activityId"],
-        first_activity["activityId"],
-    )
+    first, second = _scheduled_activities(events)[1:3]
+    first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
+
+
+def _replace_content(payloads: Json, change: Callable[[Json], None]) -> None:
+    """Change the JSON object in the first payload."""
+    payload = payloads["payloads"][0]
+    message = json.loads(base64.b64decode(payload["data"]))
+    change(message)
+    payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
 
 
 def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
     """Return a function that changes the plan in the input, so that a replay makes different commands."""
 
-    def change_events(events: list[Json]) -> None:
-        payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
-        message = json.loads(base64.b64decode(payload["data"]))
+    def change_input(message: Json) -> None:
         message["compiled"] = plan_to_json(plan_from_columns(message["compiled"]))
         change(message["compiled"])
-        payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
 
-    return change_events
+    return lambda events: _replace_content(events[0]["workflowExecutionStartedEventAttributes"]["input"], change_input)
 
 
 def _add_root_node(plan: Json) -> None:
@@ -160,10 +162,8 @@ def _drop_deadline(plan: Json) -> None:
 
 
 def _change_result(events: list[Json]) -> None:
-    payload = events[-1]["workflowExecutionCompletedEventAttributes"]["result"]["payloads"][0]
-    document = json.loads(base64.b64decode(payload["data"]))
-    document["output"] = "something else"
-    payload["data"] = base64.b64encode(json.dumps(document).encode()).decode()
+    result = events[-1]["workflowExecutionCompletedEventAttributes"]["result"]
+    _replace_content(result, lambda document: document.update(output="something else"))
 
 
 def _remove_early_nodes(events: list[Json]) -> None:
@@ -171,9 +171,7 @@ def _remove_early_nodes(events: list[Json]) -> None:
     for event in events:
         signal = event.get("workflowExecutionSignaledEventAttributes", {})
         if signal.get("signalName") == wire.SIGNAL_PLANNED:
-            payload = signal["input"]["payloads"][0]
-            message = {**json.loads(base64.b64decode(payload["data"])), "nodes": []}
-            payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
+            _replace_content(signal["input"], lambda message: message.update(nodes=[]))
 
 
 _CHANGES: dict[str, tuple[str, Callable[[list[Json]], None]]] = {

@@ -71,12 +71,8 @@ _PLAN_WITH_ITEMS = {
     "nodes": [
         {"id": "list", "tool": "echo", "arguments": {"items": ["x", "y", "z"]}},
         {
-            "id": "each",
-            "tool": "echo",
-            "for_each": "{{list.result.items}}",
-            "key": "{{item}}",
-            "max_parallel": 2,
-            "arguments": {"item": "{{item}}", "at": "{{index}}"},
+            **{"id": "each", "tool": "echo", "arguments": {"item": "{{item}}", "at": "{{index}}"}},
+            **{"for_each": "{{list.result.items}}", "key": "{{item}}", "max_parallel": 2},
         },
         {"id": "after", "tool": "echo", "arguments": {"all": "{{each.result}}"}},
     ]
@@ -104,28 +100,18 @@ _LONG_PLAN = {
 _MAP = {
     "nodes": [
         {
-            "id": "m",
-            "title": "Texts of the last items",
-            "tool": "text",
-            "for_each": list(range(501)),
-            "when": "item in [3, 499, 500]",
-            "arguments": {"size": 9_000},
+            **{"id": "m", "title": "Texts of the last items", "tool": "text", "arguments": {"size": 9_000}},
+            **{"for_each": list(range(501)), "when": "item in [3, 499, 500]"},
         },
         {
-            "id": "wrong",
-            "tool": "give_up",
-            "for_each": list(range(600)),
-            "when": "item == 300",
-            "key": "k{{item}}",
-            "max_parallel": 2,
+            **{"id": "wrong", "tool": "give_up", "for_each": list(range(600)), "when": "item == 300"},
+            **{"key": "k{{item}}", "max_parallel": 2},
         },
         {"id": "after", "tool": "echo", "arguments": {"first": "{{m.result[0]}}"}},
     ]
 }
 _FAILING_PLAN = {"nodes": [_sum_node("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
 _NODE_AFTER_FAILED = {"id": "c", "tool": "echo", "arguments": {"got": "{{b.result}}"}}
-
-
 _REGION = {
     "nodes": [
         _pure_node("a", 1),
@@ -173,8 +159,7 @@ async def _call_batch(runs: Runs, bench: Bench) -> Handle:
 
     await eventually(slow_call_has_an_activity)
     bench.open("a slow call")
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 _REGION_BATCHES = {
@@ -185,8 +170,6 @@ _REGION_BATCHES = {
     ],
     "output": "{{last.result}}",
 }
-
-
 _LARGE_RESULTS = {
     "nodes": [
         {"id": "big", "tool": "echo", "arguments": {"text": "x" * 20_000, "parts": ["y" * 9_000, "z"], "n": 7}},
@@ -208,11 +191,14 @@ _OFFLOADED_REGION = {
 }
 
 
+async def _ended_run(handle: Handle) -> Handle:
+    await document_of(handle)
+    return handle
+
+
 def _plan_scenario(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, bench: Bench) -> Handle:
-        handle = await runs.start(plan)
-        await document_of(handle)
-        return handle
+        return await _ended_run(await runs.start(plan))
 
     return run
 
@@ -223,23 +209,17 @@ def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, bench: Bench) -> Handle:
         limits: dict[str, Any] = {"MAX_INLINE_PLAN_NODES": 2, "MAX_INLINE_PLAN_BYTES": 100, "MAX_PLAN_PAGE_NODES": 3}
         with patch.multiple(pages, **limits), patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 4):
-            handle = await runs.start(plan)
-        await document_of(handle)
-        return handle
+            return await _ended_run(await runs.start(plan))
 
     return run
 
 
 async def _raw_input(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_raw({"plan": CHAIN})
-    await document_of(handle)
-    return handle
+    return await _ended_run(await runs.start_raw({"plan": CHAIN}))
 
 
 async def _rejected_plan(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
-    await document_of(handle)
-    return handle
+    return await _ended_run(await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}}))
 
 
 def _plan_with_held_node(name: str, **fields: Any) -> dict[str, Any]:
@@ -257,24 +237,21 @@ async def _cancelled_run(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start(_plan_with_held_node("signal"))
     await eventually(lambda: "signal" in bench.entered)
     await handle.signal("cancel", {"reason": "enough", "by": "ann"})
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start(_plan_with_held_node("temporal"))
     await eventually(lambda: "temporal" in bench.entered)
     await handle.cancel()
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": _plan_with_held_node("below")}]})
     await eventually(lambda: "below" in bench.entered)
     await handle.signal("cancel")
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
@@ -301,8 +278,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
         await handle.signal("resume", {})
         await handle.cancel()
         async with serve():
-            await document_of(handle)
-    return handle
+            return await _ended_run(handle)
 
 
 async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
@@ -317,20 +293,15 @@ async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
     ]
     with patch.object(CallStarts, "record", never_record):
         handle = await runs.start({"nodes": nodes})
-        await document_of(handle)
-    return handle
+        return await _ended_run(handle)
 
 
 async def _people(runs: Runs, bench: Bench) -> Handle:
+    order = {"name": "replay", "choices": ["a", "b"]}
     nodes = [
         human_node("check", assignee="ann", deadline="1h"),
         human_node("late", deadline="100ms", on_timeout={"default": {"approved": False}}),
-        {
-            "id": "order",
-            "tool": "order",
-            "arguments": {"name": "replay", "choices": ["a", "b"]},
-            "approval": "required",
-        },
+        {"id": "order", "tool": "order", "arguments": order, "approval": "required"},
         {"id": "after", "tool": "echo", "arguments": {"said": "{{check.result}}", "late": "{{late.result}}"}},
     ]
     handle = await runs.start({"nodes": nodes})
@@ -341,8 +312,7 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     await signal_answer(handle, "order#3", {"text": "early"})
     await signal_answer(handle, "nobody", {"text": "?"})
     await answer(handle, "check", {"approved": True})
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
@@ -353,9 +323,7 @@ async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
         {**_undoable_node("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
         {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
     ]
-    handle = await runs.start({"nodes": nodes}, compensate=True)
-    await document_of(handle)
-    return handle
+    return await _ended_run(await runs.start({"nodes": nodes}, compensate=True))
 
 
 def _undoable_node(node_id: str, name: str = "") -> dict[str, Any]:
@@ -372,8 +340,7 @@ async def _lookup(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start({"intents": intents}, compensate=True)
     await wait_for_requests(runs.client, handle.id, "lookup:person:Vera Replay")
     await answer(handle, "lookup:person:Vera Replay", {"text": "create new"})
-    await document_of(handle)
-    return handle
+    return await _ended_run(handle)
 
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
@@ -407,8 +374,7 @@ async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
     ]
     async with shop_worker(runs.client) as tools:
         handle = await with_tools(runs, tools).start({"nodes": nodes})
-        await document_of(handle)
-    return handle
+        return await _ended_run(handle)
 
 
 async def _limit(runs: Runs, bench: Bench) -> Handle:

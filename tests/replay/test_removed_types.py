@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from dagwright.protocol.conversion import data_converter
@@ -14,21 +13,17 @@ from tests.replay.test_saved_histories import load_history
 _GOOD_HISTORIES = Path(__file__).parent / "histories" / "good"
 
 
-async def _failure_of(history: WorkflowHistory) -> str:
+@pytest.mark.parametrize(("name", "removed_type"), [("chain", "RunPlan"), ("session", "Session")])
+async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_a_version_with_the_type(
+    name: str, removed_type: str
+) -> None:
     replayer = Replayer(
         workflows=[UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor()],
         data_converter=data_converter,
     )
-    outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-    return str(outcome.replay_failure)
-
-
-@pytest.mark.parametrize(("name", "removed_type"), [("chain", "RunPlan"), ("session", "Session")])
-async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_a_version_with_the_type(
-    name: str, removed_type: str
-) -> None:
-    failure = await _failure_of(load_history(_GOOD_HISTORIES / f"{name}.json"))
+    history = load_history(_GOOD_HISTORIES / f"{name}.json")
+    failure = str((await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure)
     assert f"unknown workflow type '{removed_type}'" in failure
     assert "this run started on a version that had this type: deploy that version" in failure

@@ -98,10 +98,8 @@ def _good_path(name: str) -> Path:
 
 
 async def test_streamed_history_has_nodes_of_two_attempts_and_a_repair() -> None:
-    entries = [
-        (message["attempt"], [node["id"] for node in message["nodes"]])
-        for message in _signal_payloads("streamed", "planned")
-    ]
+    messages = _signal_payloads("streamed", "planned")
+    entries = [(message["attempt"], [node["id"] for node in message["nodes"]]) for message in messages]
     assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
     document = await replayed_document(load_history(_good_path("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
@@ -115,11 +113,8 @@ async def test_replanned_history_has_replans_for_a_failure_and_for_missing_infor
         "planning again (1 of 3): 'a' failed: tool_failed: no",
         "planning again (2 of 3): missing in the answer: the fourth",
     ]
-    assert {name: node["status"] for name, node in document["nodes"].items() if node["status"] != "completed"} == {
-        "a": "superseded",
-        "c": "superseded",
-        "answer": "superseded",
-    }
+    statuses = {name: node["status"] for name, node in document["nodes"].items() if node["status"] != "completed"}
+    assert statuses == dict.fromkeys(("a", "c", "answer"), "superseded")
     assert document["output"] == "It is 4."
 
 
@@ -127,28 +122,19 @@ def test_session_history_continues_as_new_and_has_a_failed_turn() -> None:
     histories = [load_history(_good_path(name)) for name in ("session", "session-1")]
     assert [end_of(history) for history in histories] == ["continued", "completed"]
     (result,) = result_of(histories[1])
-    assert [(turn["request"], turn["status"]) for turn in result["turns"]] == [
-        ("Turn 1.", "completed"),
-        ("Turn 2.", "completed"),
-        ("Turn 3.", "failed"),
-    ]
+    statuses = [(turn["request"], turn["status"]) for turn in result["turns"]]
+    assert statuses == [("Turn 1.", "completed"), ("Turn 2.", "completed"), ("Turn 3.", "failed")]
 
 
 def test_budget_history_has_reservations_of_grandchild_runs_and_two_raised_limits() -> None:
-    reservation_keys = {
-        key for message in _signal_payloads("budget", "budget_report") for key in message["reservations"]
-    }
+    reports, history = _signal_payloads("budget", "budget_report"), load_history(_good_path("budget"))
+    reservation_keys = {key for message in reports for key in message["reservations"]}
     assert reservation_keys == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
-    updates = [
-        event.workflow_execution_update_accepted_event_attributes for event in load_history(_good_path("budget")).events
-    ]
-    answers = [
-        json.loads(update.accepted_request.input.args.payloads[0].data)
-        for update in updates
-        if update.protocol_instance_id
-    ]
-    assert [answer["answer"] for answer in answers] == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
-    (document,) = result_of(load_history(_good_path("budget")))
+    updates = [event.workflow_execution_update_accepted_event_attributes for event in history.events]
+    requests = [update.accepted_request for update in updates if update.protocol_instance_id]
+    answers = [json.loads(request.input.args.payloads[0].data)["answer"] for request in requests]
+    assert answers == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
+    (document,) = result_of(history)
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
