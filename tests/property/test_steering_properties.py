@@ -13,8 +13,8 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Cancel, Pause, Resume, RunCommand, SetLimits, apply_command
-from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.scheduler_snapshot import state_to_json, tasks_in_flight
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from tests.support.example_counts import examples
 from tests.support.plan_building import (
     check,
@@ -22,7 +22,6 @@ from tests.support.plan_building import (
     node,
     open_requests,
     plan_of,
-    restored_scheduler,
     started_scheduler,
     tool_error,
 )
@@ -90,6 +89,12 @@ def _answer_request(data: st.DataObject, scheduler: RunScheduler, at: float) -> 
         assert state_to_json(scheduler) == old_state
 
 
+def _restored_scheduler(scheduler: RunScheduler, plan: CompiledPlan) -> RunScheduler:
+    next_scheduler = create_scheduler(plan, {})
+    restore_state(next_scheduler, state_to_json(scheduler))
+    return next_scheduler
+
+
 def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
@@ -101,7 +106,7 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
             assert all(status is NodeStatus.COMPLETED for status in statuses)
     waiting_ids = [task_id for task_id in _task_ids(scheduler) if _has_status(scheduler, task_id, NodeStatus.WAITING)]
     assert sorted(request.task for request in open_requests(scheduler).values()) == sorted(waiting_ids)
-    next_scheduler = restored_scheduler(scheduler, plan)
+    next_scheduler = _restored_scheduler(scheduler, plan)
     assert state_to_json(next_scheduler) == state_to_json(scheduler)
     if has_new_limits(scheduler):
         assert next_scheduler.state.max_in_flight == scheduler.state.max_in_flight
@@ -140,7 +145,7 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
         elif open_requests(scheduler):
             _answer_request(data, scheduler, at)
         _assert_consistent(scheduler, plan)
-    next_scheduler = restored_scheduler(scheduler, plan)
+    next_scheduler = _restored_scheduler(scheduler, plan)
     assert state_to_json(next_scheduler) == state_to_json(scheduler)
     assert next_scheduler.is_finished
     assert next_scheduler.status() == scheduler.status()
