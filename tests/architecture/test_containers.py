@@ -121,8 +121,7 @@ def test_services_share_the_payload_volume(services: Services, steps: list[Step]
 
 
 def test_namespace_script_sets_the_retention_of_local_servers() -> None:
-    script = _text_of("docker/create-namespace.sh")
-    assert f"--retention {RETENTION.days}d" in script
+    assert f"--retention {RETENTION.days}d" in _text_of("docker/create-namespace.sh")
 
 
 def test_ports_are_open_to_this_machine_only(services: Services) -> None:
@@ -149,8 +148,7 @@ def test_image_installs_the_locked_requirements_and_is_not_root(steps: list[Step
     installs = [step.text for step in steps if step.instruction == "RUN" and "pip install" in step.text]
     assert len(installs) == 1
     assert "--require-hashes" in installs[0]
-    users = [step.words[0] for step in steps if step.instruction == "USER"]
-    assert users == ["dagwright"]
+    assert [step.words[0] for step in steps if step.instruction == "USER"] == ["dagwright"]
 
 
 def test_copied_files_exist_and_are_in_the_build_context(steps: list[Step]) -> None:
@@ -190,8 +188,7 @@ def test_only_the_worker_gets_secrets_of_the_user(services: Services) -> None:
     files = {name: [entry["path"] for entry in services[name]["env_file"]] for name in ("worker", "gateway")}
     assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
     assert not [entry for name in files for entry in services[name]["env_file"] if entry["required"]]
-    ignored_paths = _text_of(".gitignore").splitlines()
-    assert {".env", ".worker.env"} <= set(ignored_paths)
+    assert {".env", ".worker.env"} <= set(_text_of(".gitignore").splitlines())
     settings = {name.upper() for name in Settings.model_fields}
     page = _text_of("docs/deploy/containers.md")
     for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):

@@ -39,8 +39,7 @@ def test_dialect_and_graph_of_a_diamond_are_detected(dialect: Dialect) -> None:
 
 
 def test_forward_references_are_reordered_and_a_cycle_is_reported_once(dialect: Dialect) -> None:
-    checked_plan = check(dialect.write({1: [3], 2: [1], 3: []}))
-    assert checked_plan.levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
+    assert check(dialect.write({1: [3], 2: [1], 3: []})).levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
     (problem,) = problems_of(dialect.write({1: [3], 2: [1], 3: [2], 4: [3]}))
     node_ids = [dialect.id_of(number) for number in (1, 3, 2, 1)]
     assert (problem.code, problem.node) == ("cycle", node_ids[0])

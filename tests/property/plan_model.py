@@ -107,11 +107,9 @@ class PlanModel:
         self.values[step.id] = None
         if step.when is False:
             return "skipped"
+        failed_ids = set(step.task_ids) if step.reads_missing_key else step.fails
         arguments = self.arguments_of(step)
-        results: list[Any] = []
-        for task in step.task_ids:
-            has_failed = task in step.fails or step.reads_missing_key
-            results.append(f"{step.id}!" if has_failed else result_of(task, arguments))
+        results = [f"{step.id}!" if task in failed_ids else result_of(task, arguments) for task in step.task_ids]
         if (step.fails or step.reads_missing_key) and step.task_ids and step.on_error != "value":
             return "failed"
         self.values[step.id] = results[0] if step.items is None else results

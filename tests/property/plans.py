@@ -11,7 +11,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.property.plan_model import PlanModel, Step, result_of
-from tests.support.plan_building import TOOLS, compiled_plan, plan_of
+from tests.support.plan_building import TOOLS, compiled_plan, plan_of, record_of
 
 DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
@@ -26,9 +26,8 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
         joins: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
         join = draw(st.sampled_from(joins))
         # With other joins than `all`, a node may start before its inputs have ended, so that its values depend on time.
-        reads = (
-            draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
-        )
+        has_reads = number and join == "all"
+        reads = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if has_reads else []
         items = draw(st.none() | st.lists(st.sampled_from("xyz"), unique=True, max_size=3))
         step = Step(
             name,
@@ -133,9 +132,7 @@ class Driver:
         assert self.scheduler.in_flight == len(self.running_tasks)
 
     def status_of(self, name: str) -> NodeStatus:
-        record = self.scheduler.record_of(name)
-        assert record is not None
-        return record.status
+        return record_of(self.scheduler, name).status
 
     def assert_may_start(self, task: Task) -> None:
         step = self.steps[task.node.id]
@@ -168,9 +165,8 @@ class Driver:
         if len(self.running_tasks) >= self.max_in_flight:
             return
         for node_id, step in self.steps.items():
-            if count_by_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
-                continue
-            if count_by_node[node_id] >= (step.max_parallel or self.max_in_flight):
+            is_tool_busy = count_by_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight)
+            if is_tool_busy or count_by_node[node_id] >= (step.max_parallel or self.max_in_flight):
                 continue
             for task in step.task_ids:
                 record = self.scheduler.record_of(task)
@@ -203,8 +199,7 @@ class Driver:
         model = PlanModel(tuple(self.steps.values()))
         assert self.node_statuses() == model.final_statuses
         for step in model.steps:
-            record = self.scheduler.record_of(step.id)
-            assert record is not None
+            record = record_of(self.scheduler, step.id)
             assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
             if model.final_statuses[step.id] == "completed":
                 assert record.result == model.values[step.id]

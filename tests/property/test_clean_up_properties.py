@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.store.clean_up import MARGIN, ListedRun, NamespaceRetention, RetentionUnknown, removal_cutoff
+from dagwright.store.clean_up import (
+    MARGIN,
+    ListedRun,
+    NamespaceRetention,
+    RemovalCutoff,
+    RetentionUnknown,
+    removal_cutoff,
+)
 from tests.support.example_counts import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,14 +50,8 @@ def chains(draw: st.DrawFn, name: str, *, started: datetime, root_id: str | None
     for number in range(draw(st.integers(1, 3))):
         ended = at + draw(HOURS)
         knows_chain_start = number > 0 and draw(st.booleans())
-        run = ListedRun(
-            name,
-            f"{name}-{number}",
-            f"{name}-0",
-            at,
-            chain_started_at=started if knows_chain_start else None,
-            root_id=root_id,
-        )
+        chain_start = {"chain_started_at": started} if knows_chain_start else {}
+        run = ListedRun(name, f"{name}-{number}", f"{name}-0", at, **chain_start, root_id=root_id)
         executions.append(Execution(run, ended))
         at = ended
     if draw(st.booleans()):
@@ -75,6 +76,11 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     return Tree(executions, put_times)
 
 
+def cutoff_of(runs: list[ListedRun], retention: timedelta, *, now: datetime) -> RemovalCutoff:
+    namespace = NamespaceRetention("default", NAMESPACE_ID, retention, runs)
+    return removal_cutoff(namespace, owners=[NAMESPACE_ID], now=now)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
@@ -83,27 +89,18 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
     forest = [data.draw(trees(f"run-{number}", end=now)) for number in range(data.draw(st.integers(0, 2)))]
     lag = timedelta(hours=data.draw(st.integers(0, 11)))
 
-    def is_listed(execution: Execution) -> bool:
-        # The server lists a run from `lag` after its start until `retention + lag` after its end.
-        return execution.run.started_at <= now - lag and (
-            execution.closed_at is None or execution.closed_at + retention > now - lag
-        )
+    def is_listed_at(time: datetime, execution: Execution) -> bool:
+        has_started, closed_at = execution.run.started_at <= time, execution.closed_at
+        return has_started and (closed_at is None or closed_at + retention > time)
 
-    listed_runs = [execution.run for tree in forest for execution in tree.executions if is_listed(execution)]
-    needed_put_times = [
-        put_time
-        for tree in forest
-        if any(
-            execution.run.started_at <= now and (execution.closed_at is None or execution.closed_at + retention > now)
-            for execution in tree.executions
-        )
-        for put_time in tree.put_times
-        if put_time <= now + timedelta(hours=11)
-    ]
+    # The server lists a run from `lag` after its start until `retention + lag` after its end.
+    executions = [execution for tree in forest for execution in tree.executions]
+    listed_runs = [execution.run for execution in executions if is_listed_at(now - lag, execution)]
+    retained_trees = [tree for tree in forest if any(is_listed_at(now, execution) for execution in tree.executions)]
+    put_times = [put_time for tree in retained_trees for put_time in tree.put_times]
+    needed_put_times = [put_time for put_time in put_times if put_time <= now + timedelta(hours=11)]
     try:
-        cutoff = removal_cutoff(
-            NamespaceRetention("default", NAMESPACE_ID, retention, listed_runs), owners=[NAMESPACE_ID], now=now
-        )
+        cutoff = cutoff_of(listed_runs, retention, now=now)
     except RetentionUnknown:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
@@ -119,10 +116,6 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 @settings(deadline=None)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
 def test_removal_cutoff_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
-    cutoff = removal_cutoff(
-        NamespaceRetention("default", NAMESPACE_ID, timedelta(days=1), runs),
-        owners=[NAMESPACE_ID],
-        now=START + timedelta(days=50),
-    )
+    cutoff = cutoff_of(runs, timedelta(days=1), now=START + timedelta(days=50))
     assert cutoff.renewed_before == START - MARGIN
     assert cutoff.reason == "the run 'a', which started a day later, is still listed"

@@ -17,15 +17,9 @@ SEEDS = max(2, examples(4))
 
 
 def output_with(seed: int) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.property.hash_seed_run"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(seed)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return result.stdout
+    command = [sys.executable, "-m", "tests.property.hash_seed_run"]
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def test_results_of_the_core_do_not_depend_on_the_hash_seed() -> None:

@@ -37,8 +37,7 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_value_is_unchanged_after_a_round_trip_through_yaml(value: Any) -> None:
-    actual = read_yaml(write_yaml(value), name="the value")
-    assert repr(actual) == repr(value)
+    assert repr(read_yaml(write_yaml(value), name="the value")) == repr(value)
 
 
 @given(steps(), _VALUES)

@@ -98,8 +98,7 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
         expected += prefix + as_text(inner)
         results[f"node {number}"] = value
     template = parse_template(text + "." + escape(last_text), results)
-    resolved_value = resolve_template(template, scope=scope_of(results))
-    assert resolved_value == expected + "." + last_text
+    assert resolve_template(template, scope=scope_of(results)) == expected + "." + last_text
 
 
 @settings(max_examples=examples(120), deadline=None)
@@ -110,15 +109,13 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
 def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], extra_ids: list[str]) -> None:
     text = "".join(tokens)
     ids = {"a", "b", "a b", *(name for name in extra_ids if is_id(name))}
-    try:
-        expected: Any = _parse_general(text, ids)
-    except BadReferences as error:
-        expected = error.invalid_references, error.parts
-    try:
-        actual: Any = parse_template(text, ids)
-    except BadReferences as error:
-        actual = error.invalid_references, error.parts
-    assert actual == expected
+    results: list[Any] = []
+    for parse in (_parse_general, parse_template):
+        try:
+            results.append(parse(text, ids))
+        except BadReferences as error:
+            results.append((error.invalid_references, error.parts))
+    assert results[0] == results[1]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -126,9 +123,8 @@ def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], e
 def test_reference_refers_to_the_longest_matching_id(ids: list[str]) -> None:
     for node_id in ids:
         text = "{{" + node_id + ".result}}"
-        candidates = [
-            each for each in ids if re.match(re.escape(each) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
-        ]
+        field = r"\.(result|status|error)([.\[\s}]|$)"
+        candidates = [each for each in ids if re.match(re.escape(each) + field, text[2:])]
         (part,) = parse_template(text, set(ids))[:1]
         assert isinstance(part, ResultOf)
         assert part.node == max(candidates, key=len)

@@ -23,8 +23,7 @@ class _Limiter(Limiter):
     """Fake limiter that returns scripted answers, and records the time and `lead_s` of each request."""
 
     def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
-        settings = LimitSettings(_MODEL, parse_limit(limit))
-        super().__init__(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
+        super().__init__(_NO_CLIENT, LimitSettings(_MODEL, parse_limit(limit)), declared_limit=None, task_queue="queue")
         self.answers, self.requested_at, self.leads_s = list(answers), list[float](), list[float]()
 
     async def request(self, call: str, request: CallRequest) -> LimitAnswer:

@@ -94,8 +94,7 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
     assert summary.output is None
     assert summary.finish_reason == "tool_calls"
     assert summary.conversation is not None
-    response = json.loads(bench.store.contents[summary.text.ref])
-    assert response["message"]["content"] == "y" * 9_000
+    assert json.loads(bench.store.contents[summary.text.ref])["message"]["content"] == "y" * 9_000
     conversation = json.loads(bench.store.contents[summary.conversation])
     assert [message["role"] for message in conversation] == ["user", "assistant"]
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]

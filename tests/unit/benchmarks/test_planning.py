@@ -51,8 +51,7 @@ def test_expected_plan_of_each_request_is_valid(index: int) -> None:
 
 
 def test_expected_plans_use_every_tool() -> None:
-    tools = {tool for case in CASES.requests for tool in case.facts.tools}
-    assert tools == {*CASES.tools, "human"}
+    assert {tool for case in CASES.requests for tool in case.facts.tools} == {*CASES.tools, "human"}
 
 
 async def test_model_that_returns_the_expected_plans_has_full_scores() -> None:

@@ -52,14 +52,9 @@ def test_unknown_tools_do_not_count_if_the_known_tools_are_given() -> None:
 
 
 def test_repeated_calls_count_once_and_equal_plans_of_two_dialects_have_equal_facts() -> None:
-    dagwright_plan = {
-        "plan": 1,
-        "nodes": [
-            {"id": "a", "tool": "t", "arguments": {"x": 1}},
-            {"id": "b", "tool": "t", "arguments": {"x": 1}},
-            {"id": "c", "tool": "u", "arguments": {"y": ["{{b.result}}"]}},
-        ],
-    }
+    nodes = [{"id": node_id, "tool": "t", "arguments": {"x": 1}} for node_id in ("a", "b")]
+    last_node = {"id": "c", "tool": "u", "arguments": {"y": ["{{b.result}}"]}}
+    dagwright_plan = {"plan": 1, "nodes": [*nodes, last_node]}
     nestful_plan: Any = [
         {"name": "t", "arguments": {"x": 1}, "label": "var1"},
         {"name": "u", "arguments": {"y": ["$var1.z$"]}, "label": "var2"},

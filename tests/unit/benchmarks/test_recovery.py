@@ -23,15 +23,8 @@ ENDS_BEFORE_KILL = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
 
 
 def test_recovery_ends_when_the_last_chain_continues() -> None:
-    ends_after_kill = [
-        ("c0-1", 101),
-        ("c0-2", 102),
-        ("c0-3", 103),
-        ("c0-4", 104),
-        ("c1-1", 105),
-        ("c2-1", 106),
-        ("c3-1", 109),
-    ]
+    first_ends = [("c0-1", 101), ("c0-2", 102), ("c0-3", 103), ("c0-4", 104)]
+    ends_after_kill = [*first_ends, ("c1-1", 105), ("c2-1", 106), ("c3-1", 109)]
     assert recovery_time_s(history_of(*ENDS_BEFORE_KILL, *ends_after_kill, ("c3-2", 110)), 100.0) == 9.0
 
 

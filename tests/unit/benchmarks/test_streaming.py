@@ -70,24 +70,19 @@ def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-def run_times(first_call_s: float, end_s: float, sent_share: float | None = None) -> RunTimes:
-    return RunTimes(first_call_s, end_s, sent_share)
-
-
 CHAIN = Comparison(
     "chain",
     3,
     120,
-    streamed=[run_times(1.0, 5.0, 0.30), run_times(1.2, 5.5, 0.32), run_times(9.0, 9.0, 0.90)],
-    whole=[run_times(2.4, 6.0)],
-    turns=[run_times(0.5, 7.25)],
+    streamed=[RunTimes(1.0, 5.0, 0.30), RunTimes(1.2, 5.5, 0.32), RunTimes(9.0, 9.0, 0.90)],
+    whole=[RunTimes(2.4, 6.0, None)],
+    turns=[RunTimes(0.5, 7.25, None)],
 )
 
 
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
-    mixed_comparison = Comparison(
-        "mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=CHAIN.whole, turns=CHAIN.turns
-    )
+    mixed_times = [RunTimes(3.0, 5.0, 0.7)]
+    mixed_comparison = Comparison("mixed", 6, 200, streamed=mixed_times, whole=CHAIN.whole, turns=CHAIN.turns)
     assert written_figure([CHAIN, mixed_comparison]).verdict == "failed"
     document = report_to_json([CHAIN, mixed_comparison])
     assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}

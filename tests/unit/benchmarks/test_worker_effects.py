@@ -30,12 +30,8 @@ def test_effects_plan_is_valid_and_has_twenty_nodes() -> None:
 
 
 def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
-    nodes = {
-        "a": _node("write_key"),
-        "b": _node("apply_key"),
-        "made": _node("write_key", "outcome_unknown"),
-        "not-made": _node("write_key", "outcome_unknown"),
-    }
+    unknown_node = _node("write_key", "outcome_unknown")
+    nodes = {"a": _node("write_key"), "b": _node("apply_key"), "made": unknown_node, "not-made": unknown_node}
     keys = [_key(node_id) for node_id in ("a", "b", "b", "made")]
     actual = compare_with_ledger({"execution": {"status": "completed", "nodes": nodes}}, keys)
     expected = Tally(
@@ -46,9 +42,8 @@ def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
 
 def test_duplicate_lost_and_unplanned_effects_and_lost_runs_are_rejected() -> None:
     nodes = {"twice": _node("write_key"), "lost": _node("apply_key")}
-    actual = compare_with_ledger(
-        {"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"]
-    )
+    keys = [_key("twice"), _key("twice"), "dw1_other"]
+    actual = compare_with_ledger({"execution": {"status": "failed", "nodes": nodes}}, keys)
     expected = Tally(
         nodes=2, once=0, repeated_writes=1, missing=1, unplanned=1, unknown=0, repeated_idempotent=0, lost_runs=1
     )

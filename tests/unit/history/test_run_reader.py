@@ -99,8 +99,7 @@ def _completed_task_events(event_id: int) -> list[HistoryEvent]:
 
 
 def _start_event(*payloads: bytes) -> HistoryEvent:
-    encoded = Payloads(payloads=[_payload(data) for data in payloads])
-    return _event(1, "workflow_execution_started", input=encoded)
+    return _event(1, "workflow_execution_started", input=Payloads(payloads=map(_payload, payloads)))
 
 
 def _plan_start_event() -> HistoryEvent:
@@ -321,5 +320,4 @@ async def test_nodes_of_an_unavailable_region_are_last_and_in_document_order() -
     document = {"nodes": {name: {"result": 1, "error": None} for name in NODE_IDS}}
     hydrator = _Hydrator(MemoryStore(), max_bytes=None)
     listing = _NodeListing(document, cast("OffloadedNodes", UnavailableNodes()), hydrator, counts=Counter())
-    entries = [name async for name, _ in listing.nodes()]
-    assert entries == [*NODE_IDS[1::2], *NODE_IDS[::2]]
+    assert [name async for name, _ in listing.nodes()] == [*NODE_IDS[1::2], *NODE_IDS[::2]]

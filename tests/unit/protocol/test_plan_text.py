@@ -127,8 +127,7 @@ def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     assert answer_request(scheduler, "plan", {"approved": True}, "ann", at=1.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "child"]
     rejected_run = _start(needs_approval=True)
-    answer = {"approved": False, "reason": "too dear"}
-    assert answer_request(rejected_run, "plan", answer, "ann", at=1.0) is None
+    assert answer_request(rejected_run, "plan", {"approved": False, "reason": "too dear"}, "ann", at=1.0) is None
     assert rejected_run.is_finished
     assert rejected_run.state.error == NodeError("rejected", "rejected by ann: too dear")
     assert set(statuses_of(rejected_run).values()) == {"cancelled"}

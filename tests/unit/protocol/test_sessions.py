@@ -279,8 +279,7 @@ def test_session_survives_serialization_after_any_turns(
         session.start_turn(_turn_start("running"), at=99.0)
     if is_ending:
         session.end()
-    document = json.loads(json.dumps(session.to_json()))
-    assert session_from_json(document, name="s") == session
+    assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])

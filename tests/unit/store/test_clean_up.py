@@ -61,7 +61,10 @@ def test_cutoff_is_the_retention_or_the_start_of_the_oldest_run(runs: list[Liste
     assert _removal_cutoff(*runs) == cutoff
 
 
-WAIT_FOR_THE_END = "it has to end and leave the list first"
+UNKNOWN_CHAIN_START = (
+    "the run 'a' continues a run that is no longer listed, and does not report when that run started; it has to end "
+    "and leave the list first"
+)
 UNKNOWN_ROOT_START = (
     "the run 'a/b' is a sub-plan of 'a', which is no longer listed, so the start of the root run is unknown; "
     "the sub-plan has to end and leave the list first"
@@ -71,12 +74,7 @@ UNKNOWN_ROOT_START = (
 @pytest.mark.parametrize(
     ("runs", "options", "reason"),
     [
-        (
-            [ListedRun("a", "2", "1", NOW)],
-            {},
-            f"the run 'a' continues a run that is no longer listed, and does not report when that run "
-            f"started; {WAIT_FOR_THE_END}",
-        ),
+        ([ListedRun("a", "2", "1", NOW)], {}, UNKNOWN_CHAIN_START),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, UNKNOWN_ROOT_START),
         # The listed run `a` started after the sub-plan, so it is not the root run.
         ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, UNKNOWN_ROOT_START),
@@ -89,9 +87,8 @@ UNKNOWN_ROOT_START = (
         (
             [],
             {"owners": ()},
-            "no worker of the namespace default (me) has used the store; start a "
-            "worker with this store, or check which "
-            "server and store the command uses",
+            "no worker of the namespace default (me) has used the store; start a worker with this store, or check "
+            "which server and store the command uses",
         ),
     ],
 )

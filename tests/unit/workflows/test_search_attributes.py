@@ -49,16 +49,14 @@ def _human_node(node_id: str, *, assignee: str | None = None, **fields: Any) -> 
 
 
 def _publish(attributes: SearchAttributes, scheduler: RunScheduler, at: float) -> None:
-    status = scheduler.status().value
-    attributes.publish(status, scheduler, title="Plan", at=at, wake=lambda: None)
+    attributes.publish(scheduler.status().value, scheduler, title="Plan", at=at, wake=lambda: None)
 
 
 async def test_first_request_is_written_immediately_and_later_requests_after_a_pause(
     fake_workflow: FakeWorkflow,
 ) -> None:
-    scheduler = started_run(
-        node("work"), {**_human_node("ask", assignee="ann"), "depends_on": ["work"]}, _human_node("later")
-    )
+    ask_node = {**_human_node("ask", assignee="ann"), "depends_on": ["work"]}
+    scheduler = started_run(node("work"), ask_node, _human_node("later"))
     attributes = SearchAttributes()
     _publish(attributes, scheduler, 0.0)
     assert fake_workflow.writes[0] == {"Awaiting": ["anyone"], "Progress": "0/3"}
