@@ -297,8 +297,8 @@ def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     valid_agent = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
     assert validator.is_valid({"agents": {"w": {**valid_agent, "tools": ["read_file"]}}})
-    for invalid_agents in ({}, {"w": {**valid_agent, "model": "m"}}, {"w": {}}):
-        assert not validator.is_valid({"agents": invalid_agents})
+    invalid_agents: list[dict[str, Any]] = [{}, {"w": {**valid_agent, "model": "m"}}, {"w": {}}]
+    assert not any(validator.is_valid({"agents": agents}) for agents in invalid_agents)
     assert not validator.is_valid({})
     validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
     assert all(map(validator.is_valid, VALID_PLANS))

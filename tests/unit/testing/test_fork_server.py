@@ -93,7 +93,7 @@ async def test_forked_process_behaves_like_a_new_interpreter(script: Path) -> No
     assert (report["environment"]["ONLY"], stderr, exit_code) == ("here", "to stderr\n", 3)
 
 
-async def _start_sleeping_program(folder: Path) -> Process:
+async def _start_sleeping_program(folder: Path) -> Any:
     """Start a forked program that sleeps, and return when it runs."""
     script = _write_script(folder, "import time\nprint('running', flush=True)\ntime.sleep(600)\n")
     process = await start_program((str(script),), (), folder=folder, environment=os.environ)
