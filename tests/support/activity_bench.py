@@ -1,18 +1,23 @@
 """Call activities as a worker would, without a server."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from dagwright.activities.call_headers import ToolInterceptor
+
+CANCEL_REQUESTED = ActivityCancellationDetails(cancel_requested=True)
+WORKER_SHUTDOWN = ActivityCancellationDetails(worker_shutdown=True)
 
 
 class ActivityCaller(ActivityInboundInterceptor):
@@ -37,6 +42,22 @@ class ActivityBench:
             attempt=2,
             started_time=datetime(2024, 2, 3, 4, 5, 6, 789000, tzinfo=UTC),
         )
+
+    def set_info(self, **fields: Any) -> None:
+        """Change fields of Temporal's description of the call."""
+        self.temporal.info = replace(self.temporal.info, **fields)
+
+    async def start_and_cancel(
+        self,
+        call: Coroutine[Any, Any, Any],
+        started_event: asyncio.Event,
+        details: ActivityCancellationDetails = CANCEL_REQUESTED,
+    ) -> "asyncio.Future[Any]":
+        """Start a call, and cancel it when its tool has set the event."""
+        pending_call = asyncio.ensure_future(call)
+        await started_event.wait()
+        self.temporal.cancel(details)
+        return pending_call
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
         """Return the payload of the result. The values of `headers` are sent as JSON."""

@@ -2,10 +2,11 @@
 
 import runpy
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "travel"
 
@@ -21,6 +22,25 @@ def serve_handler(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def serve_response(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve the same response to every GET request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with serve_handler(Handler) as address:
+        yield address
 
 
 @contextmanager

@@ -2,17 +2,14 @@
 
 import asyncio
 import threading
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from temporalio import activity
 
 from dagwright.process.drain import drain_s, grace_s, writes_in_flight
 from dagwright.tools import tool
+from tests.support.activity_bench import WORKER_SHUTDOWN
 from tests.support.function_bench import FunctionBench
-
-_SHUTDOWN = activity.ActivityCancellationDetails(worker_shutdown=True)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -31,11 +28,11 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
         return "done" if await asyncio.to_thread(release_event.wait, 120) else "never"
 
     bench = FunctionBench(slow_async if is_async else slow)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+    bench.set_info(start_to_close_timeout=timedelta(seconds=60))
     tool_call = asyncio.ensure_future(bench.result({}))
     await started_event.wait()
     assert writes_in_flight.count == 1
-    bench.temporal.cancel(_SHUTDOWN)
+    bench.temporal.cancel(WORKER_SHUTDOWN)
     loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
     assert writes_in_flight.count == 0
@@ -53,20 +50,13 @@ async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow, drain_limit_s=drain_limit_s)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=timeout_s))
-    tool_call = asyncio.ensure_future(bench.failure({}))
-    await started_event.wait()
-    bench.temporal.cancel(_SHUTDOWN)
-    failure = await tool_call
+    bench.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
+    failure = await (await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN))
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 
 
 def test_drain_time_is_the_remaining_time_or_the_limit_minus_the_grace_period() -> None:
     assert [grace_s(drain_limit_s) for drain_limit_s in (None, 4.0, 30.0)] == [10.0, 4.0, 10.0]
-    assert [drain_s(60.0, limit_s=drain_limit_s) for drain_limit_s in (None, 4.0, 30.0, 300.0)] == [
-        60.0,
-        0.0,
-        20.0,
-        60.0,
-    ]
+    drain_times_s = [drain_s(60.0, limit_s=drain_limit_s) for drain_limit_s in (None, 4.0, 30.0, 300.0)]
+    assert drain_times_s == [60.0, 0.0, 20.0, 60.0]
     assert drain_s(-1.0, limit_s=None) == 0.0

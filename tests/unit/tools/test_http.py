@@ -1,9 +1,8 @@
 """`http_request` and `serper_web_search` against a real server on this machine."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.message import Message
@@ -22,6 +21,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretNotAllowed
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.testing import RecordedCall, tool_context
+from tests.support.travel import serve_handler
 
 
 @dataclass
@@ -46,51 +46,41 @@ class Service:
     def __init__(self) -> None:
         self.responses: list[Response] = []
         self.received_requests: list[ReceivedRequest] = []
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def respond(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                service.received_requests.append(ReceivedRequest(self.command, self.path, self.headers, body))
-                response = service.responses.pop(0) if service.responses else Response(599, b"not expected")
-                if response.status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(response.status)
-                for name, value in response.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(response.body)))
-                self.end_headers()
-                self.wfile.write(response.body)
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = respond
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        self.url = ""
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-        assert self.responses == []
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
     service = Service()
-    yield service
-    service.close()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def respond(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            service.received_requests.append(ReceivedRequest(self.command, self.path, self.headers, body))
+            response = service.responses.pop(0) if service.responses else Response(599, b"not expected")
+            if response.status == 0:
+                self.close_connection = True
+                return
+            self.send_response(response.status)
+            for name, value in {**response.headers, "Content-Length": str(len(response.body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(response.body)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = respond
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with serve_handler(Handler) as service.url:
+        yield service
+    assert service.responses == []
 
 
 @pytest.fixture
@@ -100,19 +90,18 @@ def call() -> Iterator[RecordedCall]:
 
 
 RequestFunction = Callable[..., Any]
-AddressesByName = dict[str, list[str]]
 
 
-def http_request_tool(allow_private: bool = True, addresses_by_name: AddressesByName | None = None) -> RequestFunction:
-    environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
-    if addresses_by_name is None:
-        [function] = http_tools(environment)
-        return function
+def http_request_tool(
+    addresses_by_name: dict[str, list[str]] | None = None, *, allow_private: bool = True
+) -> RequestFunction:
+    """Return `http_request`, which resolves only the names in `addresses_by_name`, if given."""
 
     async def resolve(host: str, port: int) -> list[str]:
-        return addresses_by_name[host]
+        return (addresses_by_name or {})[host]
 
-    [function] = http_tools(environment, resolve)
+    environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
+    [function] = http_tools(environment) if addresses_by_name is None else http_tools(environment, resolve)
     return function
 
 
@@ -140,8 +129,7 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
 
 async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
-    addresses_by_name = {"svc.example": ["127.0.0.1"]}
-    result = await http_request_tool(addresses_by_name=addresses_by_name)(f"http://svc.example:{service.port}/")
+    result = await http_request_tool({"svc.example": ["127.0.0.1"]})(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
     assert service.received_requests[0].headers["Host"] == f"svc.example:{service.port}"
 
@@ -169,35 +157,32 @@ async def test_private_address_is_rejected_in_every_notation(service: Service, c
 
 async def test_private_address_among_public_addresses_is_rejected(call: RecordedCall) -> None:
     with pytest.raises(AddressNotAllowed):
-        await http_request_tool(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
+        await http_request_tool({"svc.example": ["93.184.216.34", "10.0.0.1"]}, allow_private=False)(
+            "http://svc.example/"
+        )
 
 
 async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: Service, call: RecordedCall) -> None:
-    addresses_by_name = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
     service.responses = [
         Response(301, headers={"Location": "/next"}),
         Response(302, headers={"Location": f"http://b.example:{service.port}/end"}),
         Response(200, b"done"),
     ]
-    url = f"http://a.example:{service.port}/"
-    result = await http_request_tool(addresses_by_name=addresses_by_name)(
-        url, headers={"X-Token": "t", "Authorization": "Bearer t"}
-    )
+    request = http_request_tool({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
+    headers = {"X-Token": "t", "Authorization": "Bearer t"}
+    result = await request(f"http://a.example:{service.port}/", headers=headers)
     assert result["body"] == "done"
     sent_fields = [
-        (request.path, request.headers["X-Token"], request.headers["Authorization"])
-        for request in service.received_requests
+        (sent.path, sent.headers["X-Token"], sent.headers["Authorization"]) for sent in service.received_requests
     ]
     assert sent_fields == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
-    addresses_by_name = {"a.example": ["127.0.0.1"]}
     service.responses = [Response(307, headers={"Location": "http://b.example/"})]
+    request = http_request_tool({"a.example": ["127.0.0.1"]})
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
-        await http_request_tool(addresses_by_name=addresses_by_name)(
-            f"http://a.example:{service.port}/", "POST", body="x"
-        )
+        await request(f"http://a.example:{service.port}/", "POST", body="x")
 
 
 async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
@@ -223,13 +208,7 @@ async def test_endless_redirects_are_stopped(service: Service, call: RecordedCal
     ],
 )
 async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
-    service: Service,
-    call: RecordedCall,
-    *,
-    method: str,
-    response: Response,
-    error_type: type[Exception],
-    delay: timedelta | None,
+    service: Service, call: RecordedCall, *, method: str, response: Response, error_type: type, delay: timedelta | None
 ) -> None:
     service.responses = [response]
     with pytest.raises(error_type) as caught:
@@ -274,10 +253,11 @@ async def test_response_size_and_request_time_are_limited(service: Service, call
     assert len((await http_request_tool()(service.url))["body"]) == limit
     with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
         await http_request_tool()(service.url)
-    with ExitStack() as stack:
-        silent_server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
-        with pytest.raises(RetryLater, match=r"after 0\.05 s"):
-            await http_request_tool()(f"http://127.0.0.1:{silent_server.server_address[1]}", timeout_s=0.05)
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent_server,
+        pytest.raises(RetryLater, match=r"after 0\.05 s"),
+    ):
+        await http_request_tool()(f"http://127.0.0.1:{silent_server.server_address[1]}", timeout_s=0.05)
 
 
 async def test_connection_failure_is_reported_as_not_started(service: Service, call: RecordedCall) -> None:
@@ -287,17 +267,13 @@ async def test_connection_failure_is_reported_as_not_started(service: Service, c
         await http_request_tool()(f"http://127.0.0.1:{port}/", "POST")
     assert call.heartbeats == [{"sent": True}, {"sent": False}]
     with pytest.raises(NotStarted, match="has no address"):
-        await http_request_tool(addresses_by_name={"no.example": []})("http://no.example/")
+        await http_request_tool({"no.example": []})("http://no.example/")
 
 
 async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
-    addresses_by_name = {"two.example": ["127.0.0.2", "127.0.0.1"]}
-    assert (
-        await http_request_tool(addresses_by_name=addresses_by_name)(
-            f"http://two.example:{service.port}/", "PUT", body="x"
-        )
-    )["body"] == "ok"
+    request = http_request_tool({"two.example": ["127.0.0.2", "127.0.0.1"]})
+    assert (await request(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -308,23 +284,20 @@ async def test_next_address_is_tried_if_the_first_does_not_respond(service: Serv
         ({"url": "nothing"}, "must start with http"),
         ({"url": "http://"}, "must start with http"),
         ({"url": "http://a:b:c/"}, "The url is invalid"),
-        ({"url": "http://example.org", "timeout_s": 301}, "timeout_s is 301"),
-        ({"url": "http://example.org", "headers": {"Transfer-Encoding": "x"}}, "belongs to the connection"),
-        ({"url": "http://example.org", "headers": {"transfer_encoding": "x"}}, "belongs to the connection"),
-        ({"url": "http://example.org", "body": {"delete": 1}}, "a GET request takes no body"),
-        ({"url": "http://example.org", "method": "HEAD", "body": "x"}, "a HEAD request takes no body"),
-        ({"url": "http://example.org", "headers": {"X-HTTP-Method-Override": "DELETE"}}, "would override the method"),
-        ({"url": "http://example.org", "headers": {"X-HTTP-Method": "DELETE"}}, "would override the method"),
-        ({"url": "http://example.org", "headers": {"x_method_override": "PUT"}}, "would override the method"),
-        (
-            {"url": "http://example.org", "method": "OPTIONS", "headers": {"X-METHOD-OVERRIDE": "PUT"}},
-            "would override the method",
-        ),
+        ({"timeout_s": 301}, "timeout_s is 301"),
+        ({"headers": {"Transfer-Encoding": "x"}}, "belongs to the connection"),
+        ({"headers": {"transfer_encoding": "x"}}, "belongs to the connection"),
+        ({"body": {"delete": 1}}, "a GET request takes no body"),
+        ({"method": "HEAD", "body": "x"}, "a HEAD request takes no body"),
+        ({"headers": {"X-HTTP-Method-Override": "DELETE"}}, "would override the method"),
+        ({"headers": {"X-HTTP-Method": "DELETE"}}, "would override the method"),
+        ({"headers": {"x_method_override": "PUT"}}, "would override the method"),
+        ({"method": "OPTIONS", "headers": {"X-METHOD-OVERRIDE": "PUT"}}, "would override the method"),
     ],
 )
 async def test_invalid_requests_are_rejected(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        await http_request_tool()(**arguments)
+        await http_request_tool()(**{"url": "http://example.org", **arguments})
 
 
 async def test_post_may_override_its_method_and_get_may_have_an_empty_body(
@@ -386,16 +359,11 @@ async def test_invalid_search_response_is_retried(service: Service, response: Re
 async def test_secrets_are_sent_only_to_bound_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
-    hosts = tuple(
-        tuple(pattern.format(port=service.port) for pattern in secret_patterns) for secret_patterns in patterns
-    )
-    with tool_context(secret_hosts=hosts):
-        if is_allowed:
-            service.responses = [Response(200, b"ok")]
-            await http_request_tool()(f"http://127.0.0.1:{service.port}/")
-        else:
-            with pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'"):
-                await http_request_tool()(f"http://127.0.0.1:{service.port}/")
+    hosts = tuple(tuple(pattern.format(port=service.port) for pattern in of_secret) for of_secret in patterns)
+    service.responses = [Response(200, b"ok")] if is_allowed else []
+    error = pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'")
+    with tool_context(secret_hosts=hosts), nullcontext() if is_allowed else error:
+        await http_request_tool()(service.url)
 
 
 @pytest.mark.parametrize(
@@ -446,13 +414,10 @@ def test_secret_is_sent_over_plain_http_only_if_the_binding_allows_it(url: str, 
 
 
 async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Service) -> None:
-    addresses_by_name = {"svc.example": ["127.0.0.1"]}
-    url = f"http://svc.example:{service.port}/"
-    with (
-        tool_context(secret_hosts=(("svc.example",),)),
-        pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example"),
-    ):
-        await http_request_tool(addresses_by_name=addresses_by_name)(url, headers={"X-Token": "secret"})
+    request = http_request_tool({"svc.example": ["127.0.0.1"]})
+    error = pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example")
+    with tool_context(secret_hosts=(("svc.example",),)), error:
+        await request(f"http://svc.example:{service.port}/", headers={"X-Token": "secret"})
     assert service.received_requests == []
 
 
@@ -463,14 +428,12 @@ async def test_a_redirect_to_another_origin_has_no_secret(method: str, status: i
     assert not _has_secret(await _requests_after_redirect(target, status, method))
 
 
-async def test_a_redirect_from_https_to_http_of_the_same_host_has_no_secret() -> None:
-    [request] = await _requests_after_redirect("http://a.example/next", 302, "GET", start="https://a.example/")
-    assert not _has_secret([request])
-
-
-async def test_a_redirect_inside_an_origin_keeps_headers() -> None:
-    [request] = await _requests_after_redirect("/next", 307, "GET", start="https://a.example/")
-    assert _has_secret([request])
+@pytest.mark.parametrize(
+    ("target", "status", "has_secret"), [("http://a.example/next", 302, False), ("/next", 307, True)]
+)
+async def test_only_a_redirect_inside_an_https_origin_keeps_headers(target: str, status: int, has_secret: bool) -> None:
+    [request] = await _requests_after_redirect(target, status, "GET", start="https://a.example/")
+    assert _has_secret([request]) is has_secret
 
 
 def _has_secret(requests: list[httpx.Request]) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,11 +25,18 @@ def _large(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Ca
     return large
 
 
-async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeated() -> None:
-    store, calls = MemoryStore(), list[int]()
+def _bench_without_store(function: Callable[..., Any], *, timeout_s: int = 1) -> tuple[FunctionBench, MemoryStore]:
+    """Return the bench of a function, and its store, which is down."""
+    store = MemoryStore()
     store.is_down = True
-    bench = FunctionBench(_large("write", calls), store=store)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+    bench = FunctionBench(function, store=store)
+    bench.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
+    return bench, store
+
+
+async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeated() -> None:
+    calls: list[int] = []
+    bench, store = _bench_without_store(_large("write", calls), timeout_s=60)
     entries: list[Any] = []
 
     def on_heartbeat(*details: Any) -> None:
@@ -47,28 +53,23 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
 @pytest.mark.parametrize(
     ("effects", "size", "expected"),
     [
-        ("write", 1_100_000, ("store_unavailable", True)),
-        ("read", 100_000, ("store_retry", True)),
-        ("idempotent", 100_000, ("store_retry", True)),
+        ("write", 1_100_000, ("store_unavailable", True, None)),
+        ("read", 100_000, ("store_retry", True, 100_002)),
+        ("idempotent", 100_000, ("store_retry", True, 100_002)),
     ],
 )
 async def test_effects_determine_the_failure_of_a_result_that_cannot_be_stored(
-    effects: EffectsName, size: int, expected: tuple[str, bool]
+    effects: EffectsName, size: int, expected: tuple[str, bool, int | None]
 ) -> None:
-    store, calls = MemoryStore(), list[int]()
-    store.is_down = True
-    bench = FunctionBench(_large(effects, calls, size=size), store=store)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=1))
+    calls: list[int] = []
+    bench, _ = _bench_without_store(_large(effects, calls, size=size))
     failure = await bench.failure({})
-    assert (failure.type, failure.non_retryable) == expected
+    assert (failure.type, failure.non_retryable, failure.details[0].get("unstored_bytes")) == expected
     assert len(calls) == 1
 
 
 async def test_result_of_a_write_that_cannot_be_stored_in_time_travels_inline() -> None:
-    store, calls = MemoryStore(), list[int]()
-    store.is_down = True
-    bench = FunctionBench(_large("write", calls), store=store)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=1))
+    bench, _ = _bench_without_store(_large("write", []))
     inline = await bench.payload({})
     assert json.loads(inline.data) == "x" * 100_000
     assert "dagwright-stored" not in inline.metadata
@@ -80,10 +81,7 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
         context().heartbeat({"page": 7})
         return "x" * 100_000
 
-    store = MemoryStore()
-    store.is_down = True
-    bench = FunctionBench(resumable, store=store)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+    bench, store = _bench_without_store(resumable, timeout_s=60)
     heartbeats: list[tuple[Any, ...]] = []
 
     def on_heartbeat(*details: Any) -> None:
@@ -112,12 +110,3 @@ async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_wit
     failure = await failing_bench(error, effects).failure({})
     assert (failure.type, failure.non_retryable) == expected
     assert "unstored_bytes" not in failure.details[0]
-
-
-async def test_failure_for_the_store_has_the_size_of_the_result() -> None:
-    store, calls = MemoryStore(), list[int]()
-    store.is_down = True
-    bench = FunctionBench(_large("idempotent", calls), store=store)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=1))
-    failure = await bench.failure({})
-    assert failure.details[0]["unstored_bytes"] == 100_002

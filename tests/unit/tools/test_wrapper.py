@@ -4,7 +4,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -22,6 +21,7 @@ from dagwright.protocol.attempts import read_attempt
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from dagwright.tools.spec import EffectsName
+from tests.support.activity_bench import WORKER_SHUTDOWN
 from tests.support.function_bench import SECRETS, FunctionBench, failing_bench
 
 
@@ -55,7 +55,7 @@ async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
         return [call.idempotency_key, call.node, call.workflow_id, call.attempt, call.last_heartbeat]
 
     bench = FunctionBench(look)
-    bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"page": 3}, {"done": 1}])
+    bench.set_info(heartbeat_details=[{"page": 3}, {"done": 1}])
     assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
 
 
@@ -66,10 +66,12 @@ async def test_idempotency_key_without_a_header_is_the_same_in_every_attempt() -
 
     bench = FunctionBench(key)
     first_key = await bench.result({})
-    bench.temporal.info = replace(bench.temporal.info, attempt=3)
+    bench.set_info(attempt=3)
     assert await bench.result({}) == first_key
-    info = bench.temporal.info
-    assert first_key == idempotency_key(str(info.workflow_run_id), [["node", info.activity_id]])
+    assert first_key == idempotency_key(str(bench.temporal.info.workflow_run_id), [["node", "n1"]])
+
+
+TOKEN_BINDING = [[["token"], [{"secret": "TOKEN"}]]]
 
 
 async def test_secrets_are_inserted_and_never_returned() -> None:
@@ -89,18 +91,14 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
         encoded_token = httpx.QueryParams({"t": token})
         raise RuntimeError(f"{token} {encoded_token} {json.dumps(token)} pin={pin}")
 
-    bindings = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
+    bindings = [*TOKEN_BINDING, [["pin"], [{"secret": "PIN"}]]]
     failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: bindings})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
 async def test_missing_secret_is_not_retried_and_the_failure_names_its_variable() -> None:
-    @tool
-    def echo(header: str) -> str:
-        return header
-
-    bindings = [[["header"], [{"secret": "NOPE"}]]]
-    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_BINDINGS: bindings})
+    bindings = [[["rest"], [{"secret": "NOPE"}]]]
+    failure = await FunctionBench(add).failure({"item-id": 4, "rest": None}, **{HEADER_BINDINGS: bindings})
     assert (failure.type, failure.non_retryable) == ("missing_secret", True)
     assert "DAGWRIGHT_SECRET_NOPE" in failure.message
 
@@ -125,12 +123,11 @@ async def test_a_secret_is_passed_only_to_tools_that_declare_it(
     def use_token(token: str) -> None:
         calls.append(token)
 
-    bindings = [[["token"], [{"secret": "TOKEN"}]]]
     if problem is None:
-        assert await FunctionBench(use_token).result({"token": None}, **{HEADER_BINDINGS: bindings}) is None
+        assert await FunctionBench(use_token).result({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING}) is None
         assert calls == [SECRETS["TOKEN"]]
         return
-    failure = await FunctionBench(use_token).failure({"token": None}, **{HEADER_BINDINGS: bindings})
+    failure = await FunctionBench(use_token).failure({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING})
     assert (failure.type, failure.non_retryable, calls) == ("secret_not_allowed", True, [])
     assert problem in failure.message
 
@@ -170,9 +167,9 @@ async def test_a_result_over_the_limit_is_rejected_with_its_size_and_the_limit(m
     assert "262,144" in failure.message
 
 
-def status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
+def status_error(status: int, retry_after: str | None = None) -> httpx.HTTPStatusError:
     request = httpx.Request("GET", "https://example.org")
-    response = httpx.Response(status, headers=headers, request=request)
+    response = httpx.Response(status, headers={"Retry-After": retry_after} if retry_after else {}, request=request)
     return httpx.HTTPStatusError("no luck", request=request, response=response)
 
 
@@ -182,6 +179,10 @@ def unprintable_error(error_in_str: type[BaseException] = RuntimeError) -> Excep
             raise error_in_str
 
     return Unprintable()
+
+
+NO_LUCK = "HTTPStatusError: no luck"
+NO_TEXT = "Unprintable: its text could not be read"
 
 
 @pytest.mark.parametrize(
@@ -204,49 +205,27 @@ def unprintable_error(error_in_str: type[BaseException] = RuntimeError) -> Excep
         (StopIteration(7), "read", ("tool_failed", False, None, "StopIteration: 7")),
         (GeneratorExit(), "read", ("tool_failed", False, None, "GeneratorExit")),
         (asyncio.CancelledError(), "read", ("tool_failed", False, None, "CancelledError")),
-        (unprintable_error(), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
-        (
-            unprintable_error(SystemExit),
-            "read",
-            ("tool_failed", False, None, "Unprintable: its text could not be read"),
-        ),
+        (unprintable_error(), "read", ("tool_failed", False, None, NO_TEXT)),
+        (unprintable_error(SystemExit), "read", ("tool_failed", False, None, NO_TEXT)),
         (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
-        (
-            ApplicationError("custom", type="custom_code", non_retryable=True),
-            "read",
-            ("custom_code", True, None, "custom"),
-        ),
+        (ApplicationError("custom", type="own_code", non_retryable=True), "read", ("own_code", True, None, "custom")),
         (AskPerson("Which one?"), "read", ("ask_person", True, None, "Which one?")),
-        (status_error(404), "read", ("tool_failed", True, None, "HTTPStatusError: no luck")),
-        (status_error(500), "read", ("tool_failed", False, None, "HTTPStatusError: no luck")),
-        (status_error(500), "write", ("tool_failed", True, None, "HTTPStatusError: no luck")),
-        (status_error(429, **{"Retry-After": "7"}), "write", ("tool_failed", False, 7, "HTTPStatusError: no luck")),
-        (
-            status_error(503, **{"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}),
-            "read",
-            ("tool_failed", False, 86400, "HTTPStatusError: no luck"),
-        ),
-        (
-            status_error(503, **{"Retry-After": "tomorrow"}),
-            "read",
-            ("tool_failed", False, None, "HTTPStatusError: no luck"),
-        ),
+        (status_error(404), "read", ("tool_failed", True, None, NO_LUCK)),
+        (status_error(500), "read", ("tool_failed", False, None, NO_LUCK)),
+        (status_error(500), "write", ("tool_failed", True, None, NO_LUCK)),
+        (status_error(429, "7"), "write", ("tool_failed", False, 7, NO_LUCK)),
+        (status_error(503, "Fri, 01 Jan 2100 00:00:00 GMT"), "read", ("tool_failed", False, 86400, NO_LUCK)),
+        (status_error(503, "tomorrow"), "read", ("tool_failed", False, None, NO_LUCK)),
     ],
 )
 async def test_each_failure_has_a_code_a_retry_decision_and_a_delay(
     error: BaseException, effects: EffectsName, expected: tuple[str, bool, float | None, str]
 ) -> None:
     failure = await failing_bench(error, effects).failure({})
-    delay = failure.next_retry_delay
-    assert (
-        failure.type,
-        failure.non_retryable,
-        None if delay is None else delay.total_seconds(),
-        failure.message,
-    ) == expected
+    delay_s = None if failure.next_retry_delay is None else failure.next_retry_delay.total_seconds()
+    assert (failure.type, failure.non_retryable, delay_s, failure.message) == expected
     [details] = failure.details
-    assert details["attempt"] == 2
-    assert details["started_at"] == "2024-02-03T04:05:06.789Z"
+    assert (details["attempt"], details["started_at"]) == (2, "2024-02-03T04:05:06.789Z")
     assert failure.__cause__ is None
 
 
@@ -335,14 +314,13 @@ async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> Non
         context().progress(1, 4)
         await heartbeat_event.wait()
 
-    bench = FunctionBench(slow)
-    bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
-
     def record_heartbeat(*details: Any) -> None:
         sent_heartbeats.append(details)
         if len(sent_heartbeats) == 5:
             heartbeat_event.set()
 
+    bench = FunctionBench(slow)
+    bench.set_info(heartbeat_timeout=timedelta(milliseconds=60))
     bench.temporal.on_heartbeat = record_heartbeat
     await bench.result({})
     assert sent_heartbeats[-1] == ({"page": 1}, {"done": 1, "total": 4})
@@ -356,15 +334,12 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
     def slow() -> bool:
         return heartbeat_event.wait(120)
 
-    bench = FunctionBench(slow)
-    bench.temporal.info = replace(
-        bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"]
-    )
-
     def record_heartbeat(*details: Any) -> None:
         sent_heartbeats.append(details)
         heartbeat_event.set()
 
+    bench = FunctionBench(slow)
+    bench.set_info(heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"])
     bench.temporal.on_heartbeat = record_heartbeat
     assert await bench.result({}) is True
     assert sent_heartbeats[0] == ("cursor",)
@@ -374,18 +349,15 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
     started_event, release_event = asyncio.Event(), asyncio.Event()
 
     @tool
-    async def slow() -> str:
+    async def slow() -> None:
         started_event.set()
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.wait_for(release_event.wait(), 120)
-        return "unreachable"
 
     bench = FunctionBench(slow)
-    tool_call = asyncio.ensure_future(bench.payload({}))
-    await started_event.wait()
-    bench.temporal.cancel()
+    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
     release_event.set()
     with pytest.raises(asyncio.CancelledError):
         await tool_call
@@ -404,9 +376,7 @@ async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
         return "unreachable"
 
     bench = FunctionBench(suppress_cancellation)
-    tool_call = asyncio.ensure_future(bench.payload({}))
-    await started_event.wait()
-    bench.temporal.cancel()
+    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
     with pytest.raises(asyncio.CancelledError):
         await tool_call
 
@@ -423,9 +393,7 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
         return "cleaned up"
 
     bench = FunctionBench(slow)
-    tool_call = asyncio.ensure_future(bench.payload({}))
-    await started_event.wait()
-    bench.temporal.cancel()
+    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
     with pytest.raises(asyncio.CancelledError):
         await tool_call
     assert was_cancelled == [True]
@@ -441,9 +409,7 @@ async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> N
         return "done" if release_event.wait(120) else "never"
 
     bench = FunctionBench(ignore_cancellation)
-    tool_call = asyncio.ensure_future(bench.result({}))
-    await started_event.wait()
-    bench.temporal.cancel()
+    tool_call = await bench.start_and_cancel(bench.result({}), started_event)
     loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
 
@@ -457,10 +423,7 @@ async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow)
-    tool_call = asyncio.ensure_future(bench.failure({}))
-    await started_event.wait()
-    bench.temporal.cancel(activity.ActivityCancellationDetails(worker_shutdown=True))
-    failure = await tool_call
+    failure = await (await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN))
     assert (failure.type, failure.non_retryable) == ("worker_stopped", False)
 
 
@@ -491,10 +454,9 @@ async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
         threading.Event().wait(1.5)
 
     bench = FunctionBench(blocking)
-    bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=300))
+    bench.set_info(heartbeat_timeout=timedelta(milliseconds=300))
     with structlog.testing.capture_logs() as logs:
         await bench.payload({})
-
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
         ("warning", "the event loop was blocked, so no heartbeat could be sent")
     ]
