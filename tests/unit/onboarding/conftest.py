@@ -9,6 +9,7 @@ from sqlalchemy import make_url
 
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.verbs import OnboardingVerbs
+from tests.support.parties import Load, loader
 from tests.support.postgres import PostgresCluster
 
 
@@ -43,6 +44,11 @@ def database(database_url: str, empty_store: Path) -> Iterator[EntityDatabase]:
     database = EntityDatabase(database_url)
     yield database
     database.dispose()
+
+
+@pytest.fixture
+def load(database: EntityDatabase, tmp_path: Path) -> Load:
+    return loader(database, tmp_path)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The entity gateway: parties filtered by jurisdiction, the state of a party, and searches for products and roles."""
 
-from pathlib import Path
-
 import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
@@ -13,10 +11,10 @@ from dagwright_onboarding.gateway import EntityGateway, KnownParty
 from dagwright_onboarding.lookup import Identifier
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
-from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
 from dagwright_onboarding.verb_results import CbuRequest
 from dagwright_onboarding.verbs import OnboardingVerbs
+from tests.support.parties import Load
 
 
 @pytest.fixture
@@ -32,15 +30,6 @@ def person(jurisdiction: str, date_of_birth: str = "") -> NaturalKey:
     return NaturalKey(PartyKind.PERSON, "John Smith", jurisdiction, date_of_birth)
 
 
-def jurisdictions_and_reasons(
-    gateway: EntityGateway, search_text: str, jurisdiction: str | None
-) -> list[list[tuple[str | None, str]]]:
-    findings = gateway.find(search_text, "person", jurisdiction=jurisdiction)
-    return [
-        [(party.jurisdiction, party.reason) for party in parties] for parties in (findings.hits, findings.near_matches)
-    ]
-
-
 def test_latest_roles_distinguish_parties(
     database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
 ) -> None:
@@ -52,48 +41,42 @@ def test_latest_roles_distinguish_parties(
     assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
 
 
-def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: EntityGateway, tmp_path: Path) -> None:
-    rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
-    (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
-    load_parties(database, tmp_path / "parties.csv")
+def test_identifiers_distinguish_companies(load: Load, gateway: EntityGateway) -> None:
+    load("name,kind,jurisdiction,lei\nKite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n")
     entries = [(party.jurisdiction, party.identifiers) for party in gateway.find("kite", "company").hits]
     assert entries == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
 
 
 @pytest.mark.parametrize(
-    ("jurisdiction", "hits", "near_matches"),
+    ("search_text", "jurisdiction", "hits", "near_matches"),
     [
-        ("GB", [("GB", "exact name")], []),
-        (" gb", [("GB", "exact name")], []),
-        ("US", [("US-DE", "exact name")], []),
+        ("john smith", "GB", {"GB": "exact name"}, {}),
+        ("john smith", " gb", {"GB": "exact name"}, {}),
+        ("john smith", "US", {"US-DE": "exact name"}, {}),
         (
-            "FR",
-            [],
-            [
-                (None, "has no known jurisdiction"),
-                ("GB", "has the jurisdiction GB"),
-                ("US-DE", "has the jurisdiction US-DE"),
-            ],
+            *("john smith", "FR", {}),
+            {None: "has no known jurisdiction", "GB": "has the jurisdiction GB", "US-DE": "has the jurisdiction US-DE"},
         ),
-        (None, [(None, "exact name"), ("GB", "exact name"), ("US-DE", "exact name")], []),
+        ("john smith", None, {None: "exact name", "GB": "exact name", "US-DE": "exact name"}, {}),
+        ("Smith", "US", {"US-DE": "contains all these words"}, {}),
+        ("Jo Smi", "GB", {"GB": "words start with these"}, {}),
+        ("Jon Smith", "GB", {}, {"GB": "different spelling"}),
     ],
 )
 def test_jurisdiction_narrows_the_hits(
     database: EntityDatabase,
     gateway: EntityGateway,
+    *,
+    search_text: str,
     jurisdiction: str | None,
-    hits: list[tuple[str | None, str]],
-    near_matches: list[tuple[str | None, str]],
+    hits: dict[str | None, str],
+    near_matches: dict[str | None, str],
 ) -> None:
+    """The expected matches are in order: jurisdiction -> reason."""
     add_parties(database, person("GB"), person("US-DE"), person(""))
-    assert jurisdictions_and_reasons(gateway, "john smith", jurisdiction) == [hits, near_matches]
-
-
-def test_jurisdiction_narrows_partial_matches(database: EntityDatabase, gateway: EntityGateway) -> None:
-    add_parties(database, person("GB"), person("US-DE"))
-    assert jurisdictions_and_reasons(gateway, "Smith", "US") == [[("US-DE", "contains all these words")], []]
-    assert jurisdictions_and_reasons(gateway, "Jo Smi", "GB") == [[("GB", "words start with these")], []]
-    assert jurisdictions_and_reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
+    findings = gateway.find(search_text, "person", jurisdiction=jurisdiction)
+    assert [(party.jurisdiction, party.reason) for party in findings.hits] == [*hits.items()]
+    assert [(party.jurisdiction, party.reason) for party in findings.near_matches] == [*near_matches.items()]
 
 
 def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway: EntityGateway) -> None:
@@ -142,7 +125,6 @@ def test_aliases_refer_to_existing_codes() -> None:
 
 
 def test_product_or_role_is_found_by_its_code(gateway: EntityGateway) -> None:
-    assert gateway.get("FUND_ACCOUNTING") == KnownParty(
-        "FUND_ACCOUNTING", "Fund accounting", "product", None, is_active=True
-    )
-    assert gateway.get("DIRECTOR") == KnownParty("DIRECTOR", "Director", "role", None, is_active=True)
+    product = KnownParty("FUND_ACCOUNTING", "Fund accounting", "product", None, is_active=True)
+    role = KnownParty("DIRECTOR", "Director", "role", None, is_active=True)
+    assert [gateway.get("FUND_ACCOUNTING"), gateway.get("DIRECTOR")] == [product, role]

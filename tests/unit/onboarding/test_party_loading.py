@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,37 +11,17 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding import party_loading
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright_onboarding.overview import RowKind, read_overview
 from dagwright_onboarding.party_file import PartiesUnreadable, RejectedRow, read_parties
 from dagwright_onboarding.party_loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.simple_rows import SimpleRows
 from tests.support.example_counts import examples
+from tests.support.parties import Load, find, find_names
 
 pytestmark = pytest.mark.waits
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
-
-
-def find_names(database: EntityDatabase, search_text: str) -> list[str]:
-    findings = database.read(lambda session: find_parties(session, search_text, entity_type="company"))
-    return [party.name for party in findings.hits]
-
-
-def write_parties(folder: Path, content: str | bytes) -> Path:
-    path = folder / "parties.csv"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
-Load = Callable[[str | bytes], LoadReport]
-
-
-@pytest.fixture
-def load(database: EntityDatabase, tmp_path: Path) -> Load:
-    """Return a function that writes a file with a content, and loads the file."""
-    return lambda content: load_parties(database, write_parties(tmp_path, content))
 
 
 def test_example_loads_completely_and_a_second_load_changes_nothing(database: EntityDatabase) -> None:
@@ -71,7 +50,7 @@ def test_byte_order_mark_quotes_and_line_breaks_in_fields_are_read(load: Load, d
     report = load(text)
     assert (report.added, [row.line for row in report.rejected]) == (1, [5])
     for search_text in ('Smith, "Jo" & Sons', "the smiths"):
-        assert find_names(database, search_text) == ['Smith, "Jo" & Sons']
+        assert find_names(database, search_text, "company") == ['Smith, "Jo" & Sons']
 
 
 def test_later_file_adds_names_identifier_and_status(load: Load, database: EntityDatabase) -> None:
@@ -84,7 +63,7 @@ def test_later_file_adds_names_identifier_and_status(load: Load, database: Entit
     assert load(second_file) == LoadReport(1, 1, 0, (), ())
     assert load(second_file) == LoadReport(0, 0, 2, (), ())
     for search_text in ("Kite", "Old Kite AG", "635400blackrockman14"):
-        assert find_names(database, search_text) == ["Kite AG"]
+        assert find_names(database, search_text, "company") == ["Kite AG"]
 
 
 def test_rows_that_contradict_the_store_are_rejected(load: Load, database: EntityDatabase) -> None:
@@ -156,9 +135,17 @@ def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, datab
     header = "name,kind,status\n"
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
     blank_report = load(f"{header}Kite AG,company,\nRook AG,company,\n")
-    assert (blank_report.unchanged, blank_report.still_inactive, find_names(database, "Kite AG")) == (2, 1, [])
+    assert (blank_report.unchanged, blank_report.still_inactive, find_names(database, "Kite AG", "company")) == (
+        2,
+        1,
+        [],
+    )
     second_report = load(f"{header}Kite AG,company,active\n")
-    assert (second_report.updated, second_report.still_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
+    assert (second_report.updated, second_report.still_inactive, find_names(database, "Kite AG", "company")) == (
+        1,
+        0,
+        ["Kite AG"],
+    )
 
 
 def test_broken_quote_rejects_only_its_row(load: Load) -> None:
@@ -181,21 +168,19 @@ def test_only_rows_that_are_not_utf_8_are_rejected(load: Load) -> None:
 HEADER_WITH_ID = "id,name,kind,jurisdiction,date_of_birth,status\n"
 
 
-def test_row_with_the_id_of_a_party_renames_the_party_once(
-    load: Load, database: EntityDatabase, tmp_path: Path
-) -> None:
+def test_row_with_the_id_of_a_party_renames_the_party_once(load: Load, database: EntityDatabase) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
-    renames_file = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
-    report = load_parties(database, renames_file)
+    renames = f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n"
+    report = load(renames)
     renamed_rows = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
         RenamedRow(3, "person 'Ann Poe' (jurisdiction unknown)", "Ann Lee"),
     )
     assert report == LoadReport(0, 2, 0, (), (), renamed=renamed_rows)
-    assert load_parties(database, renames_file) == LoadReport(0, 0, 2, (), ())
-    findings = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
-    assert [(hit.id, hit.name, hit.reason) for hit in findings.hits] == [("kite", "Rook AG", "other name")]
-    assert find_names(database, "Rook AG") == ["Rook AG"]
+    assert load(renames) == LoadReport(0, 0, 2, (), ())
+    hits = find(database, "Kite AG", "company").hits
+    assert [(hit.id, hit.name, hit.reason) for hit in hits] == [("kite", "Rook AG", "other name")]
+    assert find_names(database, "Rook AG", "company") == ["Rook AG"]
 
 
 def test_name_that_a_party_gets_back_is_no_longer_a_former_name(load: Load, database: EntityDatabase) -> None:
@@ -209,7 +194,7 @@ def test_name_that_a_party_gets_back_is_no_longer_a_former_name(load: Load, data
 
     assert database.read(names) == ["Rook AG"]
     for name in ("Kite AG", "Rook AG"):
-        assert find_names(database, name) == ["KITE ag"]
+        assert find_names(database, name, "company") == ["KITE ag"]
 
 
 def test_row_with_the_id_of_a_party_can_change_only_the_name_of_the_party(load: Load) -> None:
@@ -232,29 +217,19 @@ def test_row_with_the_id_of_a_party_can_change_only_the_name_of_the_party(load: 
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
-def test_chain_of_renames_needs_one_load(
-    load: Load, database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
-) -> None:
-    names = ["", "Alpha", "Beta", "Gamma", "Delta"]
-    rows = [f"p{number},{names[number]},company,CH,,\n" for number in (1, 2, 3)]
-    load(HEADER_WITH_ID + "".join(rows))
+def test_chain_of_renames_needs_one_load(load: Load, database: EntityDatabase, order: tuple[int, ...]) -> None:
+    def rows(names: dict[int, str], numbers: tuple[int, ...]) -> str:
+        return HEADER_WITH_ID + "".join(f"p{number},{names[number]},company,CH,,\n" for number in numbers)
+
+    load(rows({1: "Alpha", 2: "Beta", 3: "Gamma"}, (1, 2, 3)))
     # p4 is new, and has the former name of p1.
-    rows_by_number = {
-        **{number: f"p{number},{names[number + 1]},company,CH,,\n" for number in (1, 2, 3)},
-        4: "p4,Alpha,company,CH,,\n",
-    }
-    renames_file = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[number] for number in order))
-    report = load_parties(database, renames_file)
+    renames = rows({1: "Beta", 2: "Gamma", 3: "Delta", 4: "Alpha"}, order)
+    report = load(renames)
     assert (report.added, report.updated, report.rejected) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(number) for number in (1, 2, 3))
     assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
-    second_report = load_parties(database, renames_file)
-    assert (second_report.added, second_report.updated, second_report.unchanged, second_report.rejected) == (
-        0,
-        0,
-        4,
-        (),
-    )
+    second_report = load(renames)
+    assert replace(second_report, duplicates=()) == LoadReport(0, 0, 4, (), ())
 
     def read_names(session: Session) -> dict[str, str]:
         return {party.id: party.name for party in session.scalars(select(Party))}
@@ -265,17 +240,13 @@ def test_chain_of_renames_needs_one_load(
 def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
     swapped_rows = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
-
-    def reason(party_id: str, name: str, other_id: str, other_name: str) -> str:
-        return (
-            f"id: {party_id!r} belongs to company {name!r} (CH), "
-            f"but the new name belongs to company {other_name!r} (CH) with the id {other_id!r}; "
-            f"the rows swap names; first give {other_id!r} a third name in a separate load"
-        )
-
+    reason = (
+        "id: '{0}' belongs to company '{1}' (CH), but the new name belongs to company '{3}' (CH) with the id '{2}'; "
+        "the rows swap names; first give '{2}' a third name in a separate load"
+    )
     assert load(swapped_rows).rejected == (
-        RejectedRow(2, reason("kite", "Kite", "rook", "Rook")),
-        RejectedRow(3, reason("rook", "Rook", "kite", "Kite")),
+        RejectedRow(2, reason.format("kite", "Kite", "rook", "Rook")),
+        RejectedRow(3, reason.format("rook", "Rook", "kite", "Kite")),
     )
     assert load(f"{HEADER_WITH_ID}rook,Third,company,CH,,\n").updated == 1
     report = load(swapped_rows)
@@ -289,20 +260,18 @@ def test_row_with_the_former_name_of_another_party_is_reported(load: Load) -> No
     assert (report.added, report.duplicates) == (1, (DuplicateRow(2, "company 'Rook AG' (CH)"),))
 
 
+COLUMNS_ADVICE = "the first line of a CSV file of parties names its columns, such as name, kind, jurisdiction"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"name,kind,Caf\xe9\nAnn,person,\n", r"line 1: not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
         (b"", "the first line must name the columns; it is empty"),
-        (
-            b"name,type\n",
-            "the column kind is missing; the first line of a CSV file of parties names its columns, such as "
-            "name, kind, jurisdiction; it has name, type",
-        ),
+        (b"name,type\n", f"the column kind is missing; {COLUMNS_ADVICE}; it has name, type"),
         (
             b'{"plan": 1, "nodes": [' + b"1," * 200 + b"1]}",
-            "the columns name and kind are missing; the first line of a CSV file of parties names its columns, such as "
-            "name, kind, jurisdiction; it has something else",
+            f"the columns name and kind are missing; {COLUMNS_ADVICE}; it has something else",
         ),
         (b"x" * 200_000, "the first line must name the columns of a CSV file of parties: field larger than"),
         (b"name,kind,Name\n", "duplicate column name"),
@@ -329,7 +298,7 @@ def test_products_and_roles_are_not_loaded_as_parties(load: Load) -> None:
 def test_lei_may_be_written_in_groups(load: Load, database: EntityDatabase) -> None:
     load("name,kind,lei\nKite AG,company,6354 00bl-ackrockman 14\n")
     for search_text in ("635400BLACKROCKMAN14", "6354 00BL ACKR OCKM AN14", "635400-blackrockman-14"):
-        assert find_names(database, search_text) == ["Kite AG"]
+        assert find_names(database, search_text, "company") == ["Kite AG"]
 
 
 HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,date_of_birth,status"
@@ -363,10 +332,8 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
         kind = dice.choice(("person", "company", "fund"))
         party_id = dice.choice(("", "", f"i{dice.randrange(8)}"))
         name = dice.choice([*names, *(f"Only{number}{letter}" for letter in "abcdef")])
-        jurisdiction, date_of_birth = (
-            dice.choice(("", "GB", "LU")),
-            dice.choice(("", "1980-01-01")) if kind == "person" else "",
-        )
+        jurisdiction = dice.choice(("", "GB", "LU"))
+        date_of_birth = dice.choice(("", "1980-01-01")) if kind == "person" else ""
         aliases, former_names = ("|".join(dice.sample(names, dice.choice((0, 0, 1, 2)))) for _ in range(2))
         lei = dice.choice(("", "", *LEIS)) if kind != "person" else ""
         status = dice.choice(("", "", "active", "inactive"))
@@ -394,11 +361,8 @@ def store_content(session: Session) -> list[object]:
 def without_random_ids(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
     rejected_rows = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.rejected)
-    return replace(
-        report,
-        rejected=rejected_rows,
-        duplicates=tuple(replace(duplicate, other="") for duplicate in report.duplicates),
-    )
+    duplicates = tuple(replace(duplicate, other="") for duplicate in report.duplicates)
+    return replace(report, rejected=rejected_rows, duplicates=duplicates)
 
 
 @pytest.mark.parametrize("seed", range(max(2, examples(6))))

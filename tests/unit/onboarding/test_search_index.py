@@ -1,7 +1,5 @@
 """The search index contains each stored name after additions, changes and removals, and no other names."""
 
-from pathlib import Path
-
 import pytest
 from sqlalchemy import create_engine, event, insert, make_url, text, update
 from sqlalchemy.orm import Session
@@ -9,34 +7,22 @@ from sqlalchemy.orm import Session
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.lookup import Findings, find_parties
 from dagwright_onboarding.models import Party, PartyName, PartyStatus
 from dagwright_onboarding.name_search import KnownName, NameIndex
-from dagwright_onboarding.names import name_key
 from dagwright_onboarding.parties import NaturalKey, add_party
-from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.spelling import name_similarity
+from tests.support.parties import Load, find, find_names
 
 pytestmark = pytest.mark.waits
-
-
-def search(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> Findings:
-    return database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-
-
-def find_names(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> list[str]:
-    return [hit.name for hit in search(database, search_text, entity_type=entity_type).hits]
 
 
 def add_parties(database: EntityDatabase, *names: str, kind: PartyKind = PartyKind.COMPANY) -> list[str]:
     return database.write(lambda session: [add_party(session, NaturalKey(kind, name)).id for name in names])
 
 
-def add_from_file(database: EntityDatabase, folder: Path, *names: str, kind: PartyKind = PartyKind.COMPANY) -> None:
-    """Add parties from a file. This is faster than separate additions."""
-    rows = "".join(f"{name},{kind}\n" for name in names)
-    (folder / "many.csv").write_text(f"name,kind\n{rows}", encoding="utf-8")
-    load_parties(database, folder / "many.csv")
+def file_of(*names: str, kind: str = "company") -> str:
+    """Return a file of parties. Loading it is faster than separate additions."""
+    return "name,kind\n" + "".join(f"{name},{kind}\n" for name in names)
 
 
 def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabase) -> None:
@@ -60,21 +46,17 @@ def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabas
 def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) -> None:
     (party_id,) = add_parties(database, "Kite Harbour")
 
-    def rename(name: str) -> None:
-        def set_name(session: Session) -> None:
-            party = session.get_one(Party, party_id)
-            party.name, party.name_key = name, name_key(name)
+    def rename(session: Session) -> None:
+        party = session.get_one(Party, party_id)
+        party.name, party.name_key = "Rook Castle", "rook castle"
 
-        database.write(set_name)
-
-    rename("Rook Castle")
+    database.write(rename)
     assert (find_names(database, "castle rook"), find_names(database, "harbour")) == (["Rook Castle"], [])
-    assert search(database, "Kite Harbor").near_matches == ()
+    assert find(database, "Kite Harbor").near_matches == ()
 
 
-def test_removed_name_is_not_found(database: EntityDatabase, tmp_path: Path) -> None:
-    (tmp_path / "parties.csv").write_text("name,kind,aliases\nKite AG,company,Blue Lagoon Partners\n")
-    load_parties(database, tmp_path / "parties.csv")
+def test_removed_name_is_not_found(database: EntityDatabase, load: Load) -> None:
+    load("name,kind,aliases\nKite AG,company,Blue Lagoon Partners\n")
     assert find_names(database, "lagoon") == ["Kite AG"]
 
     def delete_name(session: Session) -> None:
@@ -97,39 +79,29 @@ def test_change_that_is_rolled_back_is_not_in_the_index(database: EntityDatabase
 def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> None:
     add_parties(database, "Kite Harbour")
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
-    findings = search(database, "Harbour Kite")
+    findings = find(database, "Harbour Kite")
     assert (findings.hits, findings.near_matches) == ((), ())
     assert [(party.name, party.reason) for party in findings.inactive_matches] == [
         ("Kite Harbour", "same words in another order")
     ]
 
 
-def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, tmp_path: Path) -> None:
-    header = "name,kind,aliases,status\n"
+def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, load: Load) -> None:
     for status, names in (("inactive", []), ("active", ["Kite AG"])):
-        (tmp_path / "parties.csv").write_text(f"{header}Kite AG,company,Blue Lagoon Partners,{status}\n")
-        load_parties(database, tmp_path / "parties.csv")
+        load(f"name,kind,aliases,status\nKite AG,company,Blue Lagoon Partners,{status}\n")
         assert find_names(database, "lagoon blue") == names
 
 
-def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, tmp_path: Path) -> None:
-    (tmp_path / "parties.csv").write_text("name,kind,jurisdiction,aliases\nKite AG,company,CH,Blue Lagoon Partners\n")
-    load_parties(database, tmp_path / "parties.csv")
+def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, load: Load) -> None:
+    load("name,kind,jurisdiction,aliases\nKite AG,company,CH,Blue Lagoon Partners\n")
 
     def move(session: Session) -> None:
         session.query(Party).one().jurisdiction = "US-DE"
 
     database.write(move)
-
-    def names_in(jurisdiction: str) -> list[str]:
-        return [
-            hit.name
-            for hit in database.read(
-                lambda session: find_parties(session, "lagoon", entity_type="company", jurisdiction=jurisdiction)
-            ).hits
-        ]
-
-    assert [names_in(code) for code in ("CH", "US", "US-DE", "US-CA")] == [[], ["Kite AG"], ["Kite AG"], []]
+    hits_by_code = {code: find(database, "lagoon", "company", code).hits for code in ("CH", "US", "US-DE", "US-CA")}
+    names_by_code = {code: [hit.name for hit in hits] for code, hits in hits_by_code.items()}
+    assert names_by_code == {"CH": [], "US": ["Kite AG"], "US-DE": ["Kite AG"], "US-CA": []}
 
 
 @pytest.mark.parametrize(
@@ -156,20 +128,20 @@ def test_short_words_and_special_characters_are_found(
     )
     if names is None:
         with pytest.raises(ValueError, match="has no letter or digit"):
-            search(database, search_text)
+            find(database, search_text)
     else:
         assert sorted(find_names(database, search_text)) == names
 
 
-def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, tmp_path: Path) -> None:
-    add_from_file(database, tmp_path, *(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle")
-    near_matches = search(database, "Rokwood Castel").near_matches
+def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, load: Load) -> None:
+    load(file_of(*(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle"))
+    near_matches = find(database, "Rokwood Castel").near_matches
     assert [(hit.name, hit.reason) for hit in near_matches] == [("Rookwood Castle", "different spelling")]
 
 
-def test_misspelled_name_is_found_among_many_with_a_common_word(database: EntityDatabase, tmp_path: Path) -> None:
+def test_misspelled_name_is_found_among_many_with_a_common_word(database: EntityDatabase, load: Load) -> None:
     other_names = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
-    add_from_file(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
+    load(file_of(*other_names, "John Smithfield", kind="person"))
     texts_by_error = {
         "letters swapped": "Jhon Smithfield",
         "a missing letter": "Jon Smithfield",
@@ -180,11 +152,9 @@ def test_misspelled_name_is_found_among_many_with_a_common_word(database: Entity
         "an extra word": "Jon M Smithfield",
         "two errors in a long word": "Smythfeild, John",
     }
-    findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts_by_error.items()}
-    assert {error: findings.hits for error, findings in findings_by_error.items()} == dict.fromkeys(texts_by_error, ())
-    assert {error: findings.near_matches[0].name for error, findings in findings_by_error.items()} == dict.fromkeys(
-        texts_by_error, "John Smithfield"
-    )
+    findings_by_error = {error: find(database, text, "person") for error, text in texts_by_error.items()}
+    actual = {error: (each.hits, each.near_matches[0].name) for error, each in findings_by_error.items()}
+    assert actual == dict.fromkeys(texts_by_error, ((), "John Smithfield"))
 
 
 def test_number_of_similar_names_is_limited_even_if_many_share_a_word(database: EntityDatabase) -> None:
@@ -202,16 +172,14 @@ def test_number_of_similar_names_is_limited_even_if_many_share_a_word(database: 
 
 def test_name_is_similar_if_two_words_are_written_as_one(database: EntityDatabase) -> None:
     add_parties(database, "Smith Albert Ltd")
-    near_matches = search(database, "SmithAlbert").near_matches
+    near_matches = find(database, "SmithAlbert").near_matches
     assert [(hit.name, hit.score) for hit in near_matches] == [("Smith Albert Ltd", 100.0)]
 
 
-def test_similar_name_of_a_rare_kind_is_found_after_many_of_another_kind(
-    database: EntityDatabase, tmp_path: Path
-) -> None:
-    add_from_file(database, tmp_path, *(f"Harbour {number}" for number in range(520)))
+def test_similar_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, load: Load) -> None:
+    load(file_of(*(f"Harbour {number}" for number in range(520))))
     add_parties(database, "Harbour Fund", kind=PartyKind.FUND)
-    assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near_matches] == ["Harbour Fund"]
+    assert [hit.name for hit in find(database, "Harbuor Fnd", "fund").near_matches] == ["Harbour Fund"]
 
 
 def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDatabase) -> None:
@@ -233,10 +201,10 @@ def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDat
     assert not [statement for statement in statements if "party_search" in statement]
 
 
-def test_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, tmp_path: Path) -> None:
-    add_from_file(database, tmp_path, *(f"Harbour {number}" for number in range(1_050)))
+def test_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, load: Load) -> None:
+    load(file_of(*(f"Harbour {number}" for number in range(1_050))))
     add_parties(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
-    assert find_names(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
+    assert find_names(database, "harbour", "fund") == ["Harbour Long Name Of A Fund"]
 
 
 @pytest.mark.postgres
@@ -248,7 +216,7 @@ def test_missing_extension_of_postgres_is_reported_with_a_fix(request: pytest.Fi
         connection.execute(text("GRANT ALL ON SCHEMA public TO guest"))
     guest = EntityDatabase(url.set(username="guest", password="guest").render_as_string(hide_password=False))
     with pytest.raises(DatabaseUnusable, match="have an administrator run CREATE EXTENSION pg_trgm"):
-        search(guest, "Harbour")
+        find(guest, "Harbour")
     with owner.begin() as connection:
         connection.execute(text("CREATE EXTENSION pg_trgm"))
     owner.dispose()
