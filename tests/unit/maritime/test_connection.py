@@ -143,9 +143,8 @@ async def test_slow_search_keeps_the_stored_model_answers() -> None:
 
 def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:
     specs = load_tools(["dagwright_maritime"])
-    names = [
-        spec.name for spec in specs if "connect_search()" in inspect.getsource(cast("FunctionType", spec.function))
-    ]
+    sources = {spec.name: inspect.getsource(cast("FunctionType", spec.function)) for spec in specs}
+    names = [name for name, source in sources.items() if "connect_search()" in source]
     assert len(names) == 6
     assert names == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
     assert (SERVER_ATTEMPTS - 1) * RETRY_AFTER.total_seconds() > 60

@@ -51,27 +51,15 @@ async def test_documented_answers_fit_the_schemas_of_the_requests() -> None:
 
 
 def test_each_action_of_the_planner_is_documented() -> None:
-    assert [json.loads(text)["action"] for name, text in DOCUMENTED_ANSWERS if name == "planner"] == [
-        "continue",
-        "done",
-        "failed",
-    ]
+    actions = [json.loads(text)["action"] for name, text in DOCUMENTED_ANSWERS if name == "planner"]
+    assert actions == ["continue", "done", "failed"]
 
 
 def test_table_lists_every_purpose_of_a_model_call() -> None:
     table = PAGES_TEXT.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    tool_purposes = [TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE]
-    purposes_in_code = [
-        PLAN,
-        REPAIR,
-        REPLAN,
-        AGENT_PURPOSE,
-        *tool_purposes,
-        ANSWER,
-        INTENTION,
-        PLANNER,
-        model_answers.PURPOSE,
-        ROUTING_PURPOSE,
-    ]
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(purposes_in_code)
+    purposes_in_code = {
+        *(PLAN, REPAIR, REPLAN, ANSWER, INTENTION, PLANNER, AGENT_PURPOSE, ROUTING_PURPOSE, model_answers.PURPOSE),
+        *(TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE),
+    }
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == purposes_in_code

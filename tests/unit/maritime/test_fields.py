@@ -7,13 +7,7 @@ import pytest
 from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.connection import Search
-from dagwright_maritime.fields import (
-    IndexField,
-    read_aggregations,
-    read_fields,
-    read_values,
-    run_internal_query,
-)
+from dagwright_maritime.fields import IndexField, read_aggregations, read_fields, read_values, run_internal_query
 from dagwright_maritime.indices import SHIPMENT_FIELDS, Indices
 from dagwright_maritime.name_finding import find_name
 from dagwright_maritime.search.limits import QueryLimits, QueryRejected
@@ -51,13 +45,10 @@ class CountingClient(FakeSearchClient):
     """A client whose server counts `len(name)` documents for each field name."""
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        result = await super().search(index=index, body=body, params=params)
+        response = await super().search(index=index, body=body, params=params)
         fields = {name: agg["filter"]["exists"]["field"] for name, agg in body.get("aggs", {}).items()}
-        return {
-            "hits": {"hits": [], "total": {"value": 7}},
-            "aggregations": {name: {"doc_count": len(field)} for name, field in fields.items()},
-            **{name: value for name, value in result.items() if name != "hits"},
-        }
+        aggregations = {name: {"doc_count": len(field)} for name, field in fields.items()}
+        return {**response, "hits": {"hits": [], "total": {"value": 7}}, "aggregations": aggregations}
 
 
 def exists_aggs(*fields: str) -> dict[str, Any]:
@@ -148,9 +139,8 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
     # A query may name subfields, which are not listed as fields.
     assert fields.types["shipper_name.text"] == "text"
-    assert {name: field_type for name, field_type in fields.types.items() if "." not in name} == {
-        name: field.type for name, field in fields.by_name.items()
-    }
+    types_of_fields = {name: field_type for name, field_type in fields.types.items() if "." not in name}
+    assert types_of_fields == {name: field.type for name, field in fields.by_name.items()}
     assert fields.today == date(2026, 2, 10)
 
 

@@ -18,11 +18,7 @@ INDEX = "maritime-shipments"
 
 
 class FakeSearchClient:
-    """A client whose server has `total` documents with the identifiers 0, 1, 2 and so on.
-
-    Args:
-        filler_bytes: size of the filler in each document.
-    """
+    """A client whose server has `total` documents with the identifiers 0, 1, 2 and so on, and with a filler."""
 
     def __init__(self, total: int, *, has_identifier: bool = True, filler_bytes: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -140,11 +136,8 @@ async def test_unknown_field_is_reported_with_the_nearest_name_before_any_reques
 
 async def test_page_has_the_number_of_matches_and_whether_more_follow(use_client: Any) -> None:
     use_client(FakeSearchClient(7), QueryLimits())
-    page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
-    document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    expected = ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")
-    assert (document, page.message) == expected
-    page = await page_query(EsQuery(index=INDEX, body={}), offset=page.outputs["next_offset"], page_size=5)
-    document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    assert document == {"total": 7, "has_more": False}
-    assert page.message == "7 documents match. 2 on this page; no more follow."
+    offset = None
+    for has_more, end in ((True, "5 on this page; more follow."), (False, "2 on this page; no more follow.")):
+        page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=5)
+        results, offset = page.outputs["page_results"], page.outputs["next_offset"]
+        assert (results["total"], results["has_more"], page.message) == (7, has_more, f"7 documents match. {end}")

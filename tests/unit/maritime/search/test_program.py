@@ -37,34 +37,31 @@ def program_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def write_script(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
-    (folder / name).chmod(0o755)
+def write_scripts(folder: Path, **bodies: str) -> None:
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
+        (folder / name).chmod(0o755)
 
 
 async def test_missing_programs_are_named(program_folder: Path, tmp_path: Path) -> None:
     for name, package in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
-        with pytest.raises(
-            ProgramMissing, match=rf"{name} is not on the path: install {package}.*OPENSEARCH_URL"
-        ) as error:
+        message = rf"{name} is not on the path: install {package}.*OPENSEARCH_URL"
+        with pytest.raises(ProgramMissing, match=message) as error:
             await get_program(tmp_path / "cache")
         assert error.value.program == name
-        write_script(program_folder, name, "")
+        write_scripts(program_folder, **{name: ""})
 
 
 async def test_output_of_maven_is_reported_and_nothing_is_stored(program_folder: Path, tmp_path: Path) -> None:
-    write_script(program_folder, "java", "")
-    write_script(program_folder, "javac", "")
-    write_script(program_folder, "mvn", "echo the network is down; exit 1")
+    write_scripts(program_folder, java="", javac="", mvn="echo the network is down; exit 1")
     with pytest.raises(InstallFailed, match=r"mvn exited with 1(.|\n)*\n  the network is down$"):
         await get_program(tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
 
 async def test_concurrent_requests_build_the_program_once(program_folder: Path, tmp_path: Path) -> None:
-    write_script(program_folder, "java", "")
-    write_script(program_folder, "mvn", f"echo built >>{tmp_path}/builds\n{_MAVEN_SCRIPT}")
-    write_script(program_folder, "javac", _JAVAC_SCRIPT)
+    maven_script = f"echo built >>{tmp_path}/builds\n{_MAVEN_SCRIPT}"
+    write_scripts(program_folder, java="", mvn=maven_script, javac=_JAVAC_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
     assert first == second == await get_program(tmp_path / "cache")
     assert (tmp_path / "builds").read_text(encoding="ascii") == "built\n"
@@ -77,13 +74,11 @@ async def test_program_cannot_be_installed_without_a_checkout(tmp_path: Path) ->
 
 
 async def test_server_that_ends_at_once_is_reported_with_its_log(program_folder: Path, tmp_path: Path) -> None:
-    write_script(program_folder, "mvn", _MAVEN_SCRIPT)
-    write_script(program_folder, "javac", _JAVAC_SCRIPT)
-    write_script(program_folder, "java", "echo output of an earlier start")
+    write_scripts(program_folder, mvn=_MAVEN_SCRIPT, javac=_JAVAC_SCRIPT, java="echo output of an earlier start")
     local_search = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):
         await local_search.start()
-    write_script(program_folder, "java", "echo reading the settings; echo no memory is left")
+    write_scripts(program_folder, java="echo reading the settings; echo no memory is left")
     with pytest.raises(StartFailed, match=r"the search server has ended: see .*search\.log") as failure:
         await local_search.start()
     assert failure.value.lines == ("reading the settings", "no memory is left")

@@ -42,9 +42,8 @@ def test_short_forms_are_expanded() -> None:
             "_source": "teu",
         }
     )
-    assert body["query"] == {
-        "bool": {"must": [{"term": {"shipper_name": {"value": "Acme"}}}], "minimum_should_match": "1"}
-    }
+    term = {"term": {"shipper_name": {"value": "Acme"}}}
+    assert body["query"] == {"bool": {"must": [term], "minimum_should_match": "1"}}
     assert body["sort"] == [{"_score": {"order": "desc"}}, {"teu": {"order": "desc"}}, {"eta_date": {"order": "asc"}}]
     assert body["_source"] == ["teu"]
 
@@ -97,6 +96,12 @@ def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> N
     assert problems[0].startswith(problem)
 
 
+FIFTEEN_FIGURES = {
+    **{"b": {"stats": {"field": "teu"}}, "c": {"percentiles": {"field": "teu"}}},
+    **{"d": {"percentiles": {"field": "teu", "percents": [1, 2]}}, "e": {"max": {"field": "teu"}}},
+}
+
+
 @pytest.mark.parametrize(
     ("aggs", "problem"),
     [
@@ -120,17 +125,7 @@ def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> N
             "/aggs: the query requests at least 660 groups, over the limit of 500",
         ),
         (
-            {
-                "a": {
-                    "terms": {"field": "teu", "size": 40},
-                    "aggs": {
-                        "b": {"stats": {"field": "teu"}},
-                        "c": {"percentiles": {"field": "teu"}},
-                        "d": {"percentiles": {"field": "teu", "percents": [1, 2]}},
-                        "e": {"max": {"field": "teu"}},
-                    },
-                }
-            },
+            {"a": {"terms": {"field": "teu", "size": 40}, "aggs": FIFTEEN_FIGURES}},
             "/aggs: the query requests at least 600 figures over all groups, over the limit of 599; request fewer ",
         ),
         ({"a": {"sum": {"field": "eta_date"}}}, "/aggs/a/sum/field: dates cannot be summed; use min, max or avg"),
@@ -155,12 +150,8 @@ def test_index_must_be_a_single_name_with_the_prefix(index: Any) -> None:
 
 
 def test_all_problems_are_reported_at_once_and_a_long_list_is_shortened() -> None:
-    body = {
-        "explain": True,
-        "size": -1,
-        "query": {"bool": {"must": [{"term": {f"f{number}": 1}} for number in range(8)]}},
-    }
-    assert len(problems_of(body)) == 10
+    terms = [{"term": {f"f{number}": 1}} for number in range(8)]
+    assert len(problems_of({"explain": True, "size": -1, "query": {"bool": {"must": terms}}})) == 10
     invalid_body: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
     with pytest.raises(QueryRejected, match=r"; and 2 more$"):
         parsed_body(invalid_body)

@@ -1,6 +1,7 @@
 """Errors of a search server: messages of permanent errors, and retries of temporary errors."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -23,63 +24,41 @@ from dagwright_maritime.search.requests import (
 )
 
 
-def transport_error(
-    status: Any, error_type: str, reason: str, *, cause: dict[str, Any] | None = None
-) -> exceptions.TransportError:
+def transport_error(status: Any, error_type: str, reason: str, *causes: dict[str, Any]) -> exceptions.TransportError:
     """Return the error that the client raises for a response of the server."""
-    response_body = {
-        "error": {"type": error_type, "reason": reason, "root_cause": [cause] if cause else []},
-        "status": status,
-    }
-    return exceptions.TransportError(status, error_type, response_body)
+    error = {"type": error_type, "reason": reason, "root_cause": [*causes]}
+    return exceptions.TransportError(status, error_type, {"error": error, "status": status})
+
+
+def shards_error(status: int, cause_type: str, reason: str, **cause: Any) -> exceptions.TransportError:
+    """Return the error for a search that failed in all shards with the same cause."""
+    cause = {"type": cause_type, "reason": reason, **cause}
+    return transport_error(status, "search_phase_execution_exception", "all shards failed", cause)
 
 
 NO_INDEX = transport_error(404, "index_not_found_exception", "no such index [goods-a]")
-TEXT_FIELD = transport_error(
-    400,
-    "search_phase_execution_exception",
-    "all shards failed",
-    cause={"type": "illegal_argument_exception", "reason": "Text fields are not optimised"},
-)
-TOO_MANY_GROUPS = transport_error(
-    503, "search_phase_execution_exception", "", cause={"type": "too_many_buckets_exception", "reason": "65535"}
-)
-BAD_ORDER = transport_error(
-    500, "aggregation_execution_exception", "", cause={"type": "illegal_argument_exception", "reason": "order"}
-)
-OUT_OF_MEMORY = transport_error(
-    429,
-    "search_phase_execution_exception",
-    "all shards failed",
-    cause={"type": "circuit_breaking_exception", "reason": "[request] Data too large, would be [2.4gb]"},
-)
-NULL_POINTER = transport_error(
-    500,
-    "search_phase_execution_exception",
-    "all shards failed",
-    cause={"type": "null_pointer_exception", "reason": 'Cannot invoke "java.lang.Long.longValue()"'},
-)
+TEXT_FIELD = shards_error(400, "illegal_argument_exception", "Text fields are not optimised")
+TOO_MANY_GROUPS = shards_error(503, "too_many_buckets_exception", "65535")
+ORDER_CAUSE = {"type": "illegal_argument_exception", "reason": "order"}
+BAD_ORDER = transport_error(500, "aggregation_execution_exception", "", ORDER_CAUSE)
+OUT_OF_MEMORY = shards_error(429, "circuit_breaking_exception", "[request] Data too large, would be [2.4gb]")
+NULL_POINTER = shards_error(500, "null_pointer_exception", 'Cannot invoke "java.lang.Long.longValue()"')
+FORBIDDEN = transport_error(403, "security_exception", "no")
+REJECTION = "The search server rejects the query:"
+MEMORY_MESSAGE = "The query needs more memory than the search server has; request fewer groups or fig"
 
 
 @pytest.mark.parametrize(
     ("error", "error_type", "message"),
     [
         (NO_INDEX, IndexMissing, "There is no index 'goods-a' on the search server"),
-        (TEXT_FIELD, QueryInvalid, "The search server rejects the query: 400: Text fields are not optimised"),
-        (TOO_MANY_GROUPS, QueryInvalid, "The search server rejects the query: 503: 65535"),
-        (
-            OUT_OF_MEMORY,
-            QueryInvalid,
-            "The query needs more memory than the search server has; request fewer groups or fig",
-        ),
-        (NULL_POINTER, QueryInvalid, "The search server rejects the query: 500: Cannot invoke"),
-        (BAD_ORDER, QueryInvalid, "The search server rejects the query: 500: order"),
-        (
-            transport_error(403, "security_exception", "no"),
-            AccessDenied,
-            "The search server denies access to 'goods-a': 403",
-        ),
-        (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),
+        (TEXT_FIELD, QueryInvalid, f"{REJECTION} 400: Text fields are not optimised"),
+        (TOO_MANY_GROUPS, QueryInvalid, f"{REJECTION} 503: 65535"),
+        (OUT_OF_MEMORY, QueryInvalid, MEMORY_MESSAGE),
+        (NULL_POINTER, QueryInvalid, f"{REJECTION} 500: Cannot invoke"),
+        (BAD_ORDER, QueryInvalid, f"{REJECTION} 500: order"),
+        (FORBIDDEN, AccessDenied, "The search server denies access to 'goods-a': 403"),
+        (exceptions.TransportError(413, "large", None), QueryInvalid, f"{REJECTION} 413"),
     ],
 )
 def test_permanent_error_is_not_retried(
@@ -106,8 +85,7 @@ def test_permanent_error_is_not_retried(
 def test_temporary_error_is_retried_after_five_seconds(error: exceptions.OpenSearchException) -> None:
     failure = translate_error(error, "goods-a")
     assert isinstance(failure, RetryLater)
-    assert failure.after is not None
-    assert failure.after.total_seconds() == 5
+    assert failure.after == timedelta(seconds=5)
     assert isinstance(failure, QueryTimeout) == isinstance(error, exceptions.ConnectionTimeout)
 
 
@@ -120,23 +98,14 @@ def test_overload_of_the_server_counts_as_a_query_timeout() -> None:
 def test_repeated_reason_is_reported_once() -> None:
     reason = "failed to parse date field [soon] with format [strict_date]"
     inner_cause = {"type": "illegal_argument_exception", "reason": reason}
-    cause = {"type": "parse_exception", "reason": f"{reason}: [{reason}]", "caused_by": inner_cause}
-    failure = translate_error(
-        transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
-    )
-    assert str(failure) == f"The search server rejects the query: 400: {reason}"
-    failure_with_a_short_reason = translate_error(
-        transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a"
-    )
-    assert str(failure_with_a_short_reason).endswith("400: [b] is not [a]: [b]")
+    error = shards_error(400, "parse_exception", f"{reason}: [{reason}]", caused_by=inner_cause)
+    assert str(translate_error(error, "goods-a")) == f"{REJECTION} 400: {reason}"
+    error_with_a_short_reason = transport_error(400, "parse_exception", "[b] is not [a]: [b]")
+    assert str(translate_error(error_with_a_short_reason, "goods-a")).endswith("400: [b] is not [a]: [b]")
 
 
 class SlowClient:
-    """A client whose server does not respond to a search in time.
-
-    Args:
-        responds_to_ping: whether the server responds to a ping.
-    """
+    """A client whose server does not respond to a search in time."""
 
     def __init__(self, *, responds_to_ping: bool) -> None:
         self._responds_to_ping = responds_to_ping
@@ -153,10 +122,9 @@ async def test_unresponsive_server_is_distinguished_from_a_slow_query(
     responds_to_ping: bool, error_type: type[QueryTimeout]
 ) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
+    client = cast("AsyncOpenSearch", SlowClient(responds_to_ping=responds_to_ping))
     with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was queried") as error:
-        await execute_query(
-            cast("AsyncOpenSearch", SlowClient(responds_to_ping=responds_to_ping)), query, QueryLimits()
-        )
+        await execute_query(client, query, QueryLimits())
     assert type(error.value) is error_type
     assert ("request less" in error.value.advice) == responds_to_ping
     assert ("dagwright_maritime.search up" in error.value.advice) != responds_to_ping

@@ -47,9 +47,10 @@ def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
 
 def test_gap_in_nested_groups_has_the_keys_of_all_levels() -> None:
     month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}
-    months = {"buckets": [month]}
     aggs = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
-    assert parsed_response(groups={"months": months}, aggs=aggs).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
+    assert parsed_response(groups={"months": {"buckets": [month]}}, aggs=aggs).gaps == [
+        Gap("by", "days", 1, ["2026-01-01 / A"])
+    ]
 
 
 def test_figure_is_reported_as_missing_if_no_document_has_a_value() -> None:
@@ -93,9 +94,8 @@ def test_result_with_too_many_groups_is_rejected() -> None:
     inner_group = {"buckets": [{"key": 1, "doc_count": 1}]}
     groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner_group} for number in range(3)]}}
     aggs: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
-    with pytest.raises(
-        SearchResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"
-    ):
+    message = r"^The query makes 6 groups, over the limit of 5; use a shorter range"
+    with pytest.raises(SearchResultTooLarge, match=message):
         parsed_response(groups=groups, aggs=aggs, limits=QueryLimits(buckets=5))
 
 
@@ -104,9 +104,8 @@ def test_result_with_too_many_bytes_is_rejected(monkeypatch: pytest.MonkeyPatch)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert parsed_response(groups=groups, aggs={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
-    with pytest.raises(
-        SearchResultTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; request"
-    ):
+    message = r"^The groups and figures have 821 bytes, over the limit of 300; request"
+    with pytest.raises(SearchResultTooLarge, match=message):
         parsed_response(groups=groups, aggs={"by": BY_SHIPPER})
 
 
