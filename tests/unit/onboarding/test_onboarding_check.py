@@ -1,7 +1,7 @@
 """Problems that `check` reports in onboarding intents, and the catalogue of the values that `check` accepts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,6 @@ from dagwright_onboarding.verb_catalogue import CATALOGUE_FILE, catalogue_text
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
 
-MANCO_INTENT = {"verb": "entity.create-limited-company", "params": {"name": "ManCo", "jurisdiction": "LU"}}
-FUND_INTENT = {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}}
-
 
 def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
     try:
@@ -31,8 +28,14 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
     return ()
 
 
-def intent(verb: str, *, refs: dict[str, str] | None = None, **params: str) -> dict[str, Any]:
-    return {"verb": verb, "params": params, "refs": refs or {}, "lookups": None}
+def intent(
+    verb: str, *, refs: dict[str, str] | None = None, lookups: Mapping[str, Any] | None = None, **params: str
+) -> dict[str, Any]:
+    return {"verb": verb, "params": params, "refs": refs or {}, "lookups": lookups}
+
+
+MANCO_INTENT = intent("entity.create-limited-company", name="ManCo", jurisdiction="LU")
+FUND_INTENT = intent("cbu.ensure", name="Apex", jurisdiction="LU")
 
 
 @pytest.mark.parametrize("example", ["full.json", "mixed.json", "ambiguous.json", "not_found.json"])
@@ -44,15 +47,15 @@ def test_examples_have_no_problems(example: str) -> None:
 def test_company_may_have_roles_but_no_products() -> None:
     role = intent("cbu.assign-role", refs={"cbu-id": "@result_1", "entity-id": "@result_2"}, role="DIRECTOR")
     assert problems_of(MANCO_INTENT, FUND_INTENT, role) == ()
-    (problem,) = problems_of(
-        MANCO_INTENT, FUND_INTENT, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
-    )
-    assert (problem.pointer, problem.message, problem.hint) == (
-        "/intents/2/refs/cbu-id",
-        "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is the result of entity.create-limited-company, "
-        "a company",
-        "@result_2 makes a fund",
-    )
+    product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
+    (problem,) = problems_of(MANCO_INTENT, FUND_INTENT, product)
+    company_result = "@result_1 is the result of entity.create-limited-company, a company"
+    message = f"cbu.add-product: 'cbu-id' takes a fund, and {company_result}"
+    assert (problem.pointer, problem.message) == ("/intents/2/refs/cbu-id", message)
+    assert problem.hint == "@result_2 makes a fund"
+
+
+BIRTH_RANGE = "from 1800-01-01 to 2099-12-31"
 
 
 @pytest.mark.parametrize(
@@ -64,16 +67,8 @@ def test_company_may_have_roles_but_no_products() -> None:
         ("entity.create-limited-company", {"name": " "}, "' ' is not a name: it has no letter or digit"),
         ("entity.create-person", {"date-of-birth": "1980-02-30"}, "'1980-02-30' is not a date such as 1970-12-31"),
         ("entity.create-person", {"date-of-birth": "19800230"}, "'19800230' is not a date such as 1970-12-31"),
-        (
-            "entity.create-person",
-            {"date-of-birth": "2999-01-01"},
-            "is not a date of birth from 1800-01-01 to 2099-12-31",
-        ),
-        (
-            "entity.create-person",
-            {"date-of-birth": "0001-01-01"},
-            "is not a date of birth from 1800-01-01 to 2099-12-31",
-        ),
+        ("entity.create-person", {"date-of-birth": "2999-01-01"}, f"is not a date of birth {BIRTH_RANGE}"),
+        ("entity.create-person", {"date-of-birth": "0001-01-01"}, f"is not a date of birth {BIRTH_RANGE}"),
         ("entity.create-person", {"jurisdiction": "US-ZZ"}, "is not an ISO 3166 code: US has no subdivision ZZ"),
         ("entity.create-person", {"jurisdiction": "XX"}, "there is no country XX"),
         ("entity.create-person", {"name": ""}, "'' is not a name"),
@@ -98,10 +93,8 @@ def test_invalid_value_is_rejected(verb: str, invalid_params: dict[str, str], me
 
 def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
     [unknown_argument] = problems_of(FUND_INTENT, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
-    assert (unknown_argument.message, unknown_argument.hint) == (
-        "cbu.add-product: unknown argument 'prod'",
-        "did you mean 'product'?",
-    )
+    assert unknown_argument.message == "cbu.add-product: unknown argument 'prod'"
+    assert unknown_argument.hint == "did you mean 'product'?"
     intent_with_typo = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
     (missing_argument, misspelled_argument) = sorted(problems_of(intent_with_typo), key=lambda problem: problem.message)
     assert missing_argument.message == 'cbu.assign-role: "cbu-id" is a required property'
@@ -112,13 +105,11 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
 
 
 def test_role_for_persons_is_rejected_for_companies() -> None:
-    company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
-
     def find_problems(role: str, *, ref: str | None = None, lookup_type: str | None = None) -> list[tuple[str, str]]:
         refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
         lookups = None if lookup_type is None else {"entity-id": {"search_text": "Kite", "entity_type": lookup_type}}
-        role_intent = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
-        return [(problem.pointer, problem.message) for problem in problems_of(FUND_INTENT, company, role_intent)]
+        role_intent = intent("cbu.assign-role", refs=refs, lookups=lookups, role=role)
+        return [(problem.pointer, problem.message) for problem in problems_of(FUND_INTENT, MANCO_INTENT, role_intent)]
 
     message_start = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
     assert find_problems("COMPLIANCE_OFFICER", lookup_type="company") == [
@@ -138,12 +129,10 @@ def test_fund_cannot_have_a_role_at_itself_or_a_link_to_itself() -> None:
     refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
     intents = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
     actual = problems_of(FUND_INTENT, *intents)
+    message = "'entity-id' is the same entity as 'cbu-id', and must be a different entity"
     assert [(problem.pointer, problem.message) for problem in actual] == [
-        (
-            f"/intents/{number}/refs/entity-id",
-            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and must be a different entity",
-        )
-        for number, verb in ((1, "cbu.link"), (2, "cbu.assign-role"))
+        ("/intents/1/refs/entity-id", f"cbu.link: {message}"),
+        ("/intents/2/refs/entity-id", f"cbu.assign-role: {message}"),
     ]
 
 
@@ -207,11 +196,8 @@ def test_check_accepts_only_lookups_and_references_of_the_catalogue(verb: str, n
     parameter = VERBS[verb]["parameters"][name]
     for entity_type in RESOLVER.types:
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
-        is_invalid = is_rejected({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, path=f"lookups/{name}")
+        is_invalid = is_rejected(intent(verb, lookups=lookup), path=f"lookups/{name}")
         assert is_invalid == (entity_type not in parameter.get("lookups", ()))
     for producer in VERBS:
-        first_intent: dict[str, Any] = {"verb": producer, "params": {}, "refs": {}, "lookups": None}
-        is_invalid = is_rejected(
-            first_intent, {**first_intent, "verb": verb, "refs": {name: "@result_1"}}, path=f"refs/{name}"
-        )
+        is_invalid = is_rejected(intent(producer), intent(verb, refs={name: "@result_1"}), path=f"refs/{name}")
         assert is_invalid == (producer not in parameter.get("refs", ()))

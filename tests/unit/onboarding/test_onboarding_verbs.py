@@ -68,18 +68,18 @@ def test_cbu_without_jurisdiction_must_have_a_unique_name(verbs: OnboardingVerbs
 def test_role_and_product_are_added_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     person = add_person(database, "John Smith")
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
-    role = verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
+    director = {"cbu_id": fund.id, "entity_id": person, "role": "DIRECTOR"}
+    role = verbs.assign_role("k2", **director)
     product = verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
     fund_fields = {"cbu_id": fund.id, "cbu_name": "Fund", "created": True}
     person_fields = {"entity_id": person, "entity_name": "John Smith"}
     assert asdict(role) == {"id": role.id, "role": "DIRECTOR", **person_fields, **fund_fields}
     assert asdict(product) == {"id": product.id, "product": "CUSTODY", **fund_fields}
     overview_before = read_overview(database)
-    assert verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR") == role
-    same_role = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
-    assert same_role == replace(role, created=False)
+    assert verbs.assign_role("k2", **director) == role
+    assert verbs.assign_role("k4", **director) == replace(role, created=False)
     assert verbs.add_product("k5", cbu_id=fund.id, product="CUSTODY") == replace(product, created=False)
-    assert changed_rows(overview_before, read_overview(database)) == []
+    assert read_overview(database) == overview_before
 
 
 INVALID_CALLS: list[tuple[str, str, dict[str, str]]] = [
@@ -260,20 +260,18 @@ def test_two_funds_are_related_to_each_other_by_a_single_link(database: EntityDa
 def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: OnboardingVerbs, link: str) -> None:
     ids = [verbs.create_limited_company(name, name=name, jurisdiction="LU").id for name in ("One", "Two", "Three")]
     overview_before = read_overview(database)
-    created_link = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
-    assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(created_link, created=False)
+    arguments = {"cbu_id": ids[0], "entity_id": ids[1], "link": link}
+    created_link = verbs.link("k1", **arguments)
+    assert verbs.link("k2", **arguments) == replace(created_link, created=False)
     company = verbs.get_cbu(ids[0])
-    links = {
-        "PARENT": company.parent_entity_ids,
-        "MANAGEMENT_COMPANY": [company.manco_id],
-        "RELATED": company.related_to,
-    }
+    managers = [company.manco_id]
+    links = {"PARENT": company.parent_entity_ids, "MANAGEMENT_COMPANY": managers, "RELATED": company.related_to}
     assert links[link] == [ids[1]]
     assert verbs.unlink("k3", cbu_id=ids[0], entity_id=ids[2], link=link).removed is False
-    removal = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
+    removal = verbs.unlink("k4", **arguments)
     assert (removal.id, removal.link, removal.removed) == (created_link.id, link, True)
-    assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == removal
-    repeated_removal = verbs.unlink("k5", cbu_id=ids[0], entity_id=ids[1], link=link)
+    assert verbs.unlink("k4", **arguments) == removal
+    repeated_removal = verbs.unlink("k5", **arguments)
     assert (repeated_removal.id, repeated_removal.removed) == (None, False)
     assert read_overview(database) == overview_before
 
@@ -282,62 +280,53 @@ def test_role_and_product_are_removed_once(database: EntityDatabase, verbs: Onbo
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     person = verbs.create_person("k2", name="Ann Lee")
     overview_before = read_overview(database)
-    role = verbs.assign_role("k3", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
+    director = {"cbu_id": fund.id, "entity_id": person.id, "role": "DIRECTOR"}
+    role = verbs.assign_role("k3", **director)
     product = verbs.add_product("k4", cbu_id=fund.id, product="CUSTODY")
-    role_removal = verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
+    role_removal = verbs.remove_role("k5", **director)
     product_removal = verbs.remove_product("k6", cbu_id=fund.id, product="CUSTODY")
     fund_fields = {"cbu_id": fund.id, "cbu_name": "Fund", "removed": True}
     person_fields = {"entity_id": person.id, "entity_name": "Ann Lee"}
     assert asdict(role_removal) == {"id": role.id, "role": "DIRECTOR", **person_fields, **fund_fields}
     assert asdict(product_removal) == {"id": product.id, "product": "CUSTODY", **fund_fields}
     assert read_overview(database) == overview_before
-    assert verbs.remove_role("k7", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR").removed is False
+    assert verbs.remove_role("k7", **director).removed is False
     assert verbs.remove_product("k8", cbu_id=fund.id, product="CUSTODY").removed is False
-    assert verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR") == role_removal
-    assert verbs.assign_role("k9", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR").created
+    assert verbs.remove_role("k5", **director) == role_removal
+    assert verbs.assign_role("k9", **director).created
 
 
 def test_cbu_has_its_links_roles_and_products(verbs: OnboardingVerbs) -> None:
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
-    person_ids = [verbs.create_person(name, name=name).id for name in ("Zoe", "Ann")]
-    for person, role in ((person_ids[0], "DIRECTOR"), (person_ids[1], "DIRECTOR"), (person_ids[0], "CHAIRPERSON")):
+    zoe, ann = (verbs.create_person(name, name=name).id for name in ("Zoe", "Ann"))
+    for person, role in ((zoe, "DIRECTOR"), (ann, "DIRECTOR"), (zoe, "CHAIRPERSON")):
         verbs.assign_role(f"{role} {person}", cbu_id=fund.id, entity_id=person, role=role)
     for product in ("FUND_ACCOUNTING", "CUSTODY"):
         verbs.add_product(product, cbu_id=fund.id, product=product)
-    party = {"id": fund.id, "kind": "fund", "name": "Fund", "jurisdiction": "LU", "client_type": "fund"}
     assert asdict(verbs.get_cbu(fund.id)) == {
-        **party,
+        **{"id": fund.id, "kind": "fund", "name": "Fund", "jurisdiction": "LU", "client_type": "fund"},
         **{"parent_entity_ids": [], "manco_id": manco.id, "related_to": []},
         "roles": [
-            {"role": "CHAIRPERSON", "entity_id": person_ids[0], "entity_name": "Zoe"},
-            {"role": "DIRECTOR", "entity_id": person_ids[1], "entity_name": "Ann"},
-            {"role": "DIRECTOR", "entity_id": person_ids[0], "entity_name": "Zoe"},
+            {"role": "CHAIRPERSON", "entity_id": zoe, "entity_name": "Zoe"},
+            {"role": "DIRECTOR", "entity_id": ann, "entity_name": "Ann"},
+            {"role": "DIRECTOR", "entity_id": zoe, "entity_name": "Zoe"},
         ],
         "products": ["CUSTODY", "FUND_ACCOUNTING"],
     }
     assert verbs.get_cbu(manco.id).client_type is None
 
 
-NEW_PARTIES = [
-    NewParty(PartyKind.PERSON, "John Smith"),
-    NewParty(PartyKind.COMPANY, "ManCo", "lu"),
-    NewParty(PartyKind.FUND, "Apex", "LU"),
-]
-
-
 def test_several_parties_are_created_atomically(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     verbs.create_person("k2", name="John Smith", date_of_birth="1950-03-01")
-    log = EffectLog(database)
+    john, apex = NewParty(PartyKind.PERSON, "John Smith"), NewParty(PartyKind.FUND, "Apex", "LU")
+    new_parties = [john, NewParty(PartyKind.COMPANY, "ManCo", "lu"), apex]
 
     def create_new_parties(key: str, *additional_parties: NewParty) -> list[PartyResult]:
-        return log.run_once(
-            key,
-            "bind_parties",
-            list[PartyResult],
-            lambda call: create_parties(call, [*NEW_PARTIES, *additional_parties]),
-        )
+        parties = [*new_parties, *additional_parties]
+        log = EffectLog(database)
+        return log.run_once(key, "bind_parties", list[PartyResult], lambda call: create_parties(call, parties))
 
     overview_before = read_overview(database)
     with pytest.raises(ValueError, match="jurisdiction: required for the company 'Other'"):

@@ -82,10 +82,8 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run_command: RunComma
     code, out, err = run_command(load, "-")
     assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 rejected\n")
     assert "line 2: rejected" in err
-    for content, message in (
-        (b"", "standard input: the first line must name the columns"),
-        (b"name,\xff\n", "not UTF-8"),
-    ):
+    columns_message = "standard input: the first line must name the columns"
+    for content, message in ((b"", columns_message), (b"name,\xff\n", "not UTF-8")):
         set_stdin(content)
         with pytest.raises(CommandError, match=message):
             load("-", Output())
@@ -144,10 +142,8 @@ def test_find_shows_what_a_lookup_finds(run_command: RunCommand) -> None:
     load("parties.csv", Output())
     code, out, _ = run_command(find, ("kite harbour", "company", None))
     [line] = out.splitlines()
-    expected_start = (
-        "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
-    )
-    assert (code, line[: len(expected_start)]) == (0, expected_start)
+    kite_harbour = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14)"
+    assert (code, line.partition("company_")[0]) == (0, f"{kite_harbour}: same name without the legal form; id ")
     code, out, _ = run_command(find, ("kite", "company", None))
     assert (code, len(out.splitlines())) == (1, 2)
     code, out, _ = run_command(find, ("kite castle", "company", "IE"), is_json=True)
@@ -191,14 +187,12 @@ def test_load_reports_renamed_parties(run_command: RunCommand) -> None:
     def write_row(file: str, id: str, name: str) -> str:
         return _write(file, "id,name,kind,jurisdiction", f"{id},{name},person,ES")
 
-    outputs = [
-        run_command(load, write_row("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")
-    ]
+    def load_maria(name: str) -> tuple[int, str]:
+        return run_command(load, write_row("persons.csv", "maria", name))[:2]
+
+    assert load_maria("Maria García") == (0, "persons.csv: 1 added, 0 updated, 0 unchanged\n")
     rename_note = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
-    added_line, updated_line = (
-        f"persons.csv: {counts}, 0 unchanged\n" for counts in ("1 added, 0 updated", "0 added, 1 updated")
-    )
-    assert outputs == [(0, added_line), (0, f"{updated_line}{rename_note}\n")]
+    assert load_maria("Maria López") == (0, f"persons.csv: 0 added, 1 updated, 0 unchanged\n{rename_note}\n")
     code, out, _ = run_command(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
     # Lookups still find María by her former name, so a party that gets this name is a possible duplicate.

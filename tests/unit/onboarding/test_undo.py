@@ -11,14 +11,13 @@ from dagwright.tools.testing import tool_context
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.entity_types import RESOLVER
-from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Effect
 from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.overview import read_overview
 from dagwright_onboarding.parties import NaturalKey, ensure_party
-from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.verb_results import CbuRequest, UndoResult
 from dagwright_onboarding.verbs import OnboardingVerbs
+from tests.support.parties import Load, find
 
 pytestmark = pytest.mark.waits
 
@@ -36,6 +35,14 @@ def ids(verbs: OnboardingVerbs) -> Ids:
     verbs.add_product("product", cbu_id=fund, product="CUSTODY")
     verbs.link("link", cbu_id=fund, entity_id=manco, link="MANAGEMENT_COMPANY")
     return {"manco": manco, "other": other_id, "fund": fund, "person": person}
+
+
+def role_of_ann(ids: Ids, role: str = "DIRECTOR") -> dict[str, str]:
+    return {"cbu_id": ids["fund"], "entity_id": ids["person"], "role": role}
+
+
+def link_of_fund(ids: Ids, party: str, link: str = "MANAGEMENT_COMPANY") -> dict[str, str]:
+    return {"cbu_id": ids["fund"], "entity_id": ids[party], "link": link}
 
 
 CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] = {
@@ -56,11 +63,11 @@ CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] =
         ],
     ),
     "cbu.assign-role": (
-        lambda verbs, key, ids: verbs.assign_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON"),
+        lambda verbs, key, ids: verbs.assign_role(key, **role_of_ann(ids, "CHAIRPERSON")),
         ["the role CHAIRPERSON of person 'Ann Lee' (jurisdiction unknown) at fund 'Fund' (LU) was removed"],
     ),
     "cbu.remove-role": (
-        lambda verbs, key, ids: verbs.remove_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR"),
+        lambda verbs, key, ids: verbs.remove_role(key, **role_of_ann(ids)),
         ["the role DIRECTOR of person 'Ann Lee' (jurisdiction unknown) at fund 'Fund' (LU) was restored"],
     ),
     "cbu.add-product": (
@@ -72,13 +79,11 @@ CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] =
         ["the product CUSTODY of fund 'Fund' (LU) was restored"],
     ),
     "cbu.link": (
-        lambda verbs, key, ids: verbs.link(key, cbu_id=ids["fund"], entity_id=ids["other"], link="RELATED"),
+        lambda verbs, key, ids: verbs.link(key, **link_of_fund(ids, "other", "RELATED")),
         ["the link of fund 'Fund' (LU) to company 'Other' (LU) (related) was removed"],
     ),
     "cbu.unlink": (
-        lambda verbs, key, ids: verbs.unlink(
-            key, cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY"
-        ),
+        lambda verbs, key, ids: verbs.unlink(key, **link_of_fund(ids, "manco")),
         ["the link of fund 'Fund' (LU) to company 'ManCo' (LU) (manco) was restored"],
     ),
 }
@@ -111,9 +116,7 @@ def verb(request: pytest.FixtureRequest, database: EntityDatabase, verbs: Onboar
 
 def test_every_verb_that_can_be_undone_names_its_undo() -> None:
     declarations = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
-    undo_by_verb = {
-        name: declaration.undo for name, declaration in declarations.items() if declaration.undo is not None
-    }
+    undo_by_verb = {name: tool.undo for name, tool in declarations.items() if tool.undo is not None}
     assert undo_by_verb == dict.fromkeys(undo_by_verb, "onboarding.undo")
     verbs = set(declarations) - set(RESOLVER.tools())
     assert set(undo_by_verb) - {RESOLVER.bind} == set(CALLS) == verbs - {"cbu.get", "onboarding.undo"}
@@ -181,18 +184,14 @@ def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: Onbo
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)
     assert read_overview(database) == overview_before
-    findings = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
+    findings = find(database, "Apex")
     assert (findings.hits, findings.near_matches) == ((), ())
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
-def test_creation_of_a_party_is_not_undone_after_a_change_of_the_party(
-    database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any
-) -> None:
+def test_creation_of_a_party_is_not_undone_after_a_change_of_the_party(verbs: OnboardingVerbs, load: Load) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
-    file = tmp_path / "parties.csv"
-    file.write_text("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n")
-    assert load_parties(database, file).updated == 1
+    assert load("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n").updated == 1
     with pytest.raises(ValueError, match=r"cannot be undone: it now has another name and an identifier"):
         verbs.undo("k1")
 
@@ -213,18 +212,18 @@ def test_client_type_is_restored_unless_a_later_call_uses_it(database: EntityDat
 
 def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     overview_before = read_overview(database)
-    removed_role = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    removed_role = verbs.remove_role("k1", **role_of_ann(ids))
     verbs.undo("k1")
     assert read_overview(database) == overview_before
-    restored_role = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    restored_role = verbs.assign_role("k2", **role_of_ann(ids))
     assert (restored_role.id, restored_role.created) == (removed_role.id, False)
 
 
 def test_undo_of_a_removal_keeps_a_row_that_was_created_again(
     verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
 ) -> None:
-    verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
-    verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    verbs.remove_role("k1", **role_of_ann(ids))
+    verbs.assign_role("k2", **role_of_ann(ids))
     overview_after = read_overview(database)
     assert verbs.undo("k1").reverted == []
     assert read_overview(database) == overview_after
@@ -233,8 +232,8 @@ def test_undo_of_a_removal_keeps_a_row_that_was_created_again(
 def test_link_is_not_restored_if_another_link_has_replaced_it(
     verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
 ) -> None:
-    verbs.unlink("k1", cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY")
-    verbs.link("k2", cbu_id=ids["fund"], entity_id=ids["other"], link="MANAGEMENT_COMPANY")
+    verbs.unlink("k1", **link_of_fund(ids, "manco"))
+    verbs.link("k2", **link_of_fund(ids, "other"))
     overview_after = read_overview(database)
     with pytest.raises(ValueError, match=r"fund 'Fund' \(LU\) is already managed by company 'Other' \(LU\)"):
         verbs.undo("k1")
@@ -245,10 +244,9 @@ def test_removed_role_is_not_restored_if_its_assignment_was_undone(
     verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
 ) -> None:
     overview_before = read_overview(database)
-    verbs.assign_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
-    verbs.remove_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
-    assert verbs.undo("k1").reverted == []
-    assert verbs.undo("k2").reverted == []
+    verbs.assign_role("k1", **role_of_ann(ids, "CHAIRPERSON"))
+    verbs.remove_role("k2", **role_of_ann(ids, "CHAIRPERSON"))
+    assert [verbs.undo(key).reverted for key in ("k1", "k2")] == [[], []]
     assert read_overview(database) == overview_before
 
 
