@@ -9,7 +9,7 @@ from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.store import PayloadStore
-from dagwright.tools import ToolRegistry, tool
+from dagwright.tools import ToolRegistry, ToolSpec, spec_of, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.tools.spec import EffectsName
@@ -19,6 +19,12 @@ from tests.support.memory_store import MemoryStore
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
 _ALLOWED_TOOLS = {"TOKEN": ("echo", "leak"), "PIN": ("l*",), "NOPE": ("*",)}
 BINDINGS = {name: SecretBinding(tools=tools) for name, tools in _ALLOWED_TOOLS.items()}
+
+
+def require_spec(function: object) -> ToolSpec:
+    spec = spec_of(function)
+    assert spec is not None
+    return spec
 
 
 class FunctionBench(ActivityBench):

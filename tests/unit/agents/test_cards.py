@@ -30,12 +30,11 @@ def problems_of(folder: Path, **agents: Any) -> str:
 
 
 def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
-    writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "You write."}
     desk = {"description": "Asks", "objective_template": "Ask {whom}", "type": "service", "service_secret": "DESK"}
     desk |= {"service_url": "https://desk.example.com/ask", "effects": "read", "timeout": "2m"}
     thinker = {"description": "Thinks", "objective_template": "Think about {what}", "type": "class"}
     cards: dict[str, Any] = {
-        "writer": {**writer, "tools": ["read_file"]},
+        "writer": {**WRITER, "tools": ["read_file"]},
         "desk": desk,
         "thinker": {**thinker, "class_name": "ReasoningAgent", "feedback_policy": "never"},
     }
@@ -44,9 +43,8 @@ def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
     for name, card in cards.items():
         lines += [f"  {name}:", *(f"    {key}: {value}" for key, value in card.items())]
     file.write_text("\n".join([*lines, "    name: thinker"]), encoding="utf-8")
-    assert [card.to_json() for card in load_agents([str(file)])] == [
-        {"name": name, **card} for name, card in cards.items()
-    ]
+    expected = [{"name": name, **card} for name, card in cards.items()]
+    assert [card.to_json() for card in load_agents([str(file)])] == expected
 
 
 def test_card_is_immutable_and_its_version_is_derived_from_its_content() -> None:

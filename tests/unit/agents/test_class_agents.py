@@ -25,9 +25,8 @@ class AgentWithTwoQuestions:
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
         self.calls += 1
         first_answer = await agent.ask(objective)
-        second_answer = await agent.ask(
-            f"Is {first_answer.text} right?", output={"type": "object", "properties": {"ok": {}}}
-        )
+        schema = {"type": "object", "properties": {"ok": {}}}
+        second_answer = await agent.ask(f"Is {first_answer.text} right?", output=schema)
         return {"said": first_answer.text, "checked": second_answer.output, "context": context, "calls": self.calls}
 
 
@@ -68,19 +67,17 @@ async def test_class_receives_objective_and_context_and_reports_its_usage() -> N
 
 @pytest.mark.parametrize(("effects", "is_final"), [("read", False), (None, True)])
 async def test_busy_model_is_retried_unless_the_agent_may_have_written(effects: str | None, is_final: bool) -> None:
+    registry = class_registry(AgentWithTwoQuestions, effects=effects)
     async with ModelServer(busy(retry_after=7)) as server:
-        failure = await AgentBench(class_registry(AgentWithTwoQuestions, effects=effects), server).failure(
-            {"objective": "?"}
-        )
+        failure = await AgentBench(registry, server).failure({"objective": "?"})
     assert (failure.type, failure.non_retryable) == ("model_busy", is_final)
 
 
 async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
     failure = await AgentBench(class_registry(AgentWithPersonRequest)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
-    failure = await AgentBench(class_registry(AgentWithPersonRequest, feedback_policy="never")).failure(
-        {"objective": "Which one?"}
-    )
+    registry = class_registry(AgentWithPersonRequest, feedback_policy="never")
+    failure = await AgentBench(registry).failure({"objective": "Which one?"})
     expected = ("tool_failed", "the agent 'helper' wants to ask a person, but its card has feedback_policy: never")
     assert (failure.type, failure.message) == expected
 

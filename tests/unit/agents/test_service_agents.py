@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -51,17 +50,11 @@ async def test_service_receives_a_signed_request_and_returns_the_result_of_the_n
 async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is_reported() -> None:
     with agent_service(ServiceResponse(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(ARGUMENTS)
-        missing_secret_failure = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(
-            ARGUMENTS
-        )
     (request,) = service.requests
     assert (json.loads(payload.data), [name for name in request.headers if name.startswith("webhook")]) == (None, [])
-    message = "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
-    assert (missing_secret_failure.type, missing_secret_failure.non_retryable, missing_secret_failure.message) == (
-        "missing_secret",
-        True,
-        message,
-    )
+    failure, requests = await failure_and_requests(ServiceResponse(), service_secret="OTHER")
+    assert (failure.type, failure.non_retryable, requests) == ("missing_secret", True, [])
+    assert failure.message == "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +124,7 @@ async def test_private_address_is_rejected_and_an_unreachable_address_is_retried
 async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> None:
     with agent_service(ServiceResponse(body={"result": 1})) as service:
         bench = AgentBench(service_registry(service.url))
-        bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
+        bench.set_info(heartbeat_details=[{"sent": True}])
         failure = await bench.failure(ARGUMENTS)
     assert (failure.non_retryable, service.requests) == (True, [])
     assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
@@ -144,15 +137,11 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
     ):
         old_card = card_of("service", service_url=old_service.url)
         class_card = card_of("class", class_name="ReasoningAgent")
-        header = {HEADER_CHECKED_VERSION: old_card.version}
-        payload = await AgentBench(service_registry(new_service.url), stored_cards=[old_card, class_card]).payload(
-            ARGUMENTS, **header
-        )
-        unknown_card_failure = await AgentBench(service_registry(new_service.url)).failure(ARGUMENTS, **header)
-        header = {HEADER_CHECKED_VERSION: class_card.version}
-        model_failure = await AgentBench(service_registry(new_service.url), stored_cards=[class_card]).failure(
-            ARGUMENTS, **header
-        )
+        registry, old_version = service_registry(new_service.url), {HEADER_CHECKED_VERSION: old_card.version}
+        bench = AgentBench(registry, stored_cards=[old_card, class_card])
+        payload = await bench.payload(ARGUMENTS, **old_version)
+        model_failure = await bench.failure(ARGUMENTS, **{HEADER_CHECKED_VERSION: class_card.version})
+        unknown_card_failure = await AgentBench(registry).failure(ARGUMENTS, **old_version)
     assert (json.loads(payload.data), len(old_service.requests), new_service.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
     # The class agent ran: it failed at its model call, since this worker has no model configured.

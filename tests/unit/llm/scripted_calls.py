@@ -35,8 +35,16 @@ async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bo
     return stream.answer
 
 
+async def failure_of_client(
+    client: ModelClient, call: ModelCall | None = None, *, is_streamed: bool = False
+) -> ModelFailure:
+    """Return the failure of a call, and close the client."""
+    async with client:
+        with pytest.raises(ModelFailure) as error_info:
+            await read_response(client, call or model_call(), is_streamed=is_streamed)
+    return error_info.value
+
+
 async def failure_of(*steps: Any, call: ModelCall | None = None, **options: Any) -> ModelFailure:
     async with ModelServer(*steps) as server:
-        with pytest.raises(ModelFailure) as error_info:
-            await complete(server, call, **options)
-    return error_info.value
+        return await failure_of_client(client_of(server, **options), call)

@@ -17,7 +17,6 @@ from dagwright.llm import (
     ModelClient,
     ModelConfig,
     ModelError,
-    ModelFailure,
     OfferedTool,
     PriceTable,
     ToolCall,
@@ -27,7 +26,15 @@ from dagwright.llm import (
     user,
 )
 from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, step, text, tool_calls
-from tests.unit.llm.scripted_calls import KEY, client_of, complete, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import (
+    KEY,
+    client_of,
+    complete,
+    failure_of,
+    failure_of_client,
+    model_call,
+    read_response,
+)
 
 pytestmark = pytest.mark.waits
 
@@ -142,14 +149,6 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
     ]
 
 
-async def failure_of_call(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
-    """Return the failure of a call to an endpoint."""
-    async with ModelClient(endpoint, model="m") as client:
-        with pytest.raises(ModelFailure) as error_info:
-            await client.complete(call or model_call())
-    return error_info.value
-
-
 async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
     failure = await failure_of(model=None)
     assert (failure.error, str(failure)) == (
@@ -157,20 +156,20 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
         "no model is named; name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)",
     )
-    assert (await failure_of_call(Endpoint())).error is ModelError.KEY_MISSING
+    assert (await failure_of_client(ModelClient(Endpoint(), model="m"))).error is ModelError.KEY_MISSING
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
 async def test_key_that_is_invalid_in_a_header_is_rejected_and_hidden(key: str) -> None:
     async with ModelServer() as server:
-        failure = await failure_of_call(Endpoint(server.base_url, key))
+        failure = await failure_of_client(ModelClient(Endpoint(server.base_url, key), model="m"))
     assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REJECTED, True)
     assert [part for part in (KEY, "ключ") if part in repr(failure)] == []
 
 
 @pytest.mark.parametrize("address", ["not a url", "ftp://models.example.com", "localhost:4000", "http://"])
 async def test_invalid_address_is_not_retried(address: str) -> None:
-    failure = await failure_of_call(Endpoint(address, KEY))
+    failure = await failure_of_client(ModelClient(Endpoint(address, KEY), model="m"))
     assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_INVALID, True)
 
 
@@ -226,9 +225,8 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
             await asyncio.gather(*(check_answer(client, number) for number in range(CALL_COUNT)))
         memory_growth_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before_kib
     received_calls = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
-    assert sorted(received_calls) == sorted(
-        3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALL_COUNT)]
-    )
+    sent_calls = 3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALL_COUNT)]
+    assert sorted(received_calls) == sorted(sent_calls)
     assert memory_growth_kib < 64 * 1024
 
 
@@ -245,17 +243,17 @@ def test_openai_library_is_not_imported_before_the_first_call() -> None:
 async def test_too_long_response_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, is_streamed: bool) -> None:
     monkeypatch.setattr("dagwright.llm.transport.MAX_RESPONSE_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
-    async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as error_info:
-            await read_response(client, model_call(), is_streamed=is_streamed)
-    assert error_info.value.error is ModelError.OUTPUT_INVALID
+    async with ModelServer(Raw(json.dumps(body).encode())) as server:
+        failure = await failure_of_client(client_of(server), is_streamed=is_streamed)
+    assert "returned over 1,000 bytes" in str(failure)
+    assert failure.error is ModelError.OUTPUT_INVALID
 
 
 async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.llm.client.MAX_ANSWER_CHARACTERS", 1_000)
-    async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as error_info:
-            await read_response(client, model_call(), is_streamed=True)
-    assert (error_info.value.error, len(error_info.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
+    async with ModelServer(text(" " * 10_000)) as server:
+        failure = await failure_of_client(client_of(server), is_streamed=True)
+    assert "exceeded the limit of 1,000 characters per answer" in str(failure)
+    assert (failure.error, len(failure.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
     failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))
     assert (failure.error, "broke off" in str(failure)) == (ModelError.UNAVAILABLE, True)

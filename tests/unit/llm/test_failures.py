@@ -25,7 +25,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.scripted_calls import KEY, client_of, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import KEY, client_of, failure_of, failure_of_client, model_call
 
 pytestmark = pytest.mark.waits
 
@@ -35,10 +35,6 @@ E = ModelError
 def json_response(status: int, content: Any) -> Raw:
     """Return a response with any JSON body, even if it is not in the format of OpenAI."""
     return Raw(json.dumps(content).encode(), status=status)
-
-
-def openai_error(status: int, message: str, code: str | None = None, **fields: Any) -> HttpError:
-    return HttpError(status, message, code=code, **fields)
 
 
 def html_response(content: bytes, status: int = 200) -> Raw:
@@ -58,43 +54,40 @@ BUDGET_EXCEEDED = error_response(400, "Budget has been exceeded! Current cost: 2
 VLLM_UNKNOWN_MODEL = json_response(
     404, {"object": "error", "message": "The model `small` does not exist.", "code": 404}
 )
-UNSUPPORTED_TEMPERATURE = openai_error(
-    400, "Unsupported value: 'temperature' does not support 0", "unsupported_value", param="temperature"
+UNSUPPORTED_TEMPERATURE = HttpError(
+    400, "Unsupported value: 'temperature' does not support 0", code="unsupported_value", param="temperature"
 )
+CONTEXT_EXCEEDED = HttpError(400, "maximum context length is 8192 tokens", code="context_length_exceeded")
 UNPROCESSABLE = json_response(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
 FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Error bodies of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM.
     (busy(), E.BUSY, "answered 429: Rate limit reached"),
-    (openai_error(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
-    (openai_error(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
+    (HttpError(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
+    (HttpError(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
     (html_response(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
-    (openai_error(409, "try again"), E.UNAVAILABLE, "answered 409"),
-    (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_EXCEEDED, "add credit"),
+    (HttpError(409, "try again"), E.UNAVAILABLE, "answered 409"),
+    (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), E.QUOTA_EXCEEDED, "add credit"),
     (error_response(402, "Insufficient credits", 402), E.QUOTA_EXCEEDED, "credit"),
     (BUDGET_EXCEEDED, E.QUOTA_EXCEEDED, "raise the limit"),
-    (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
+    (HttpError(401, f"Incorrect API key provided: {KEY}", code="invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
     (NO_DB, E.KEY_REJECTED, "OPENAI_API_KEY"),
-    (openai_error(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
-    (openai_error(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
+    (HttpError(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
+    (HttpError(404, "The model `small` does not exist", code="model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
     (VLLM_UNKNOWN_MODEL, E.MODEL_UNKNOWN, "does not exist"),
     (json_response(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
     (error_response(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
     (error_response(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
     (text_response(b"404 page not found", 404), E.ADDRESS_INVALID, "OPENAI_BASE_URL"),
     (json_response(405, {"detail": "Method Not Allowed"}), E.ADDRESS_INVALID, "Method Not Allowed"),
-    (
-        openai_error(400, "maximum context length is 8192 tokens", "context_length_exceeded"),
-        E.CONTEXT_EXCEEDED,
-        "shorten",
-    ),
+    (CONTEXT_EXCEEDED, E.CONTEXT_EXCEEDED, "shorten"),
     (error_response(400, "litellm.ContextWindowExceededError: too much", "400"), E.CONTEXT_EXCEEDED, "larger context"),
-    (openai_error(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
+    (HttpError(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
     (text_response(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
     (error_response(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
-    (openai_error(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "rephrase"),
+    (HttpError(400, "Your prompt was flagged as potentially violating", code="invalid_prompt"), E.FILTERED, "rephrase"),
     (UNSUPPORTED_TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
     (UNPROCESSABLE, E.REQUEST_INVALID, "top_p"),
-    (openai_error(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
+    (HttpError(400, "Failed to generate JSON", code="json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
     # Transport errors.
     (Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
     (Silence(), E.UNAVAILABLE, "did not answer in time"),
@@ -119,10 +112,8 @@ async def test_every_failed_response_has_its_error_code(
     answer: Answer, error: ModelError, message_part: str, is_streamed: bool
 ) -> None:
     call = model_call(config=ModelConfig(max_tokens=9))
-    async with ModelServer(answer) as server, client_of(server, read_timeout_s=0.3) as client:
-        with pytest.raises(ModelFailure) as error_info:
-            await read_response(client, call, is_streamed=is_streamed)
-    failure = error_info.value
+    async with ModelServer(answer) as server:
+        failure = await failure_of_client(client_of(server, read_timeout_s=0.3), call, is_streamed=is_streamed)
     assert (failure.error, failure.action) == (error, error.action)
     assert message_part in str(failure)
     assert ("small at http://127.0.0.1:" in str(failure), KEY in str(failure)) == (True, False)
@@ -138,12 +129,10 @@ async def test_long_error_is_shortened() -> None:
 
 async def test_failure_names_the_address_without_its_secrets() -> None:
     async with ModelServer(busy()) as server:
-        address = server.base_url.replace("://", "://ann:hush@")
-        async with ModelClient(Endpoint(address, KEY), model="small") as client:
-            with pytest.raises(ModelFailure) as error_info:
-                await client.complete(model_call())
-    assert f"small at {server.base_url}" in str(error_info.value)
-    assert "hush" not in str(error_info.value)
+        endpoint = Endpoint(server.base_url.replace("://", "://ann:hush@"), KEY)
+        failure = await failure_of_client(ModelClient(endpoint, model="small"))
+    assert f"small at {server.base_url}" in str(failure)
+    assert "hush" not in str(failure)
 
 
 def test_only_temporary_failures_are_retried() -> None:
@@ -178,12 +167,9 @@ async def test_retry_delay_may_be_a_date(hours: int, min_s: int, max_s: int) -> 
 async def test_error_names_an_unreachable_service() -> None:
     async with ModelServer() as server:
         client = client_of(server)
-    async with client:
-        with pytest.raises(
-            ModelFailure, match=r"small at http://127\.0\.0\.1:\d+/v1 could not be reached"
-        ) as error_info:
-            await client.complete(model_call())
-    assert error_info.value.action is Action.RETRY
+    failure = await failure_of_client(client)
+    assert f"small at {server.base_url} could not be reached" in str(failure)
+    assert failure.action is Action.RETRY
 
 
 STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
@@ -224,10 +210,9 @@ FIRST_CHUNK = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
     ],
 )
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:
-    async with ModelServer(answer) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as error_info:
-            await read_response(client, model_call(), is_streamed=True)
-    assert error_info.value.error is error
+    async with ModelServer(answer) as server:
+        failure = await failure_of_client(client_of(server), is_streamed=True)
+    assert failure.error is error
 
 
 async def test_usage_of_an_unusable_answer_is_counted() -> None:

@@ -29,7 +29,7 @@ class Tree(BaseModel):
 
 JSON_TEXT = {"type": "string", "description": "The value as a text of JSON."}
 NULL = {"type": "null"}
-STRICT_LEAF = {"kind": "leaf", "value": None, "tags": None}
+CLOSED_OBJECT = {"type": "object", "additionalProperties": False}
 
 
 def test_pydantic_schema_becomes_strict_and_an_answer_is_converted_back() -> None:
@@ -41,18 +41,11 @@ def test_pydantic_schema_becomes_strict_and_an_answer_is_converted_back() -> Non
         "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
         "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
     }
-    answer = {
-        **{"kind": None, "left": STRICT_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
-        **{"anything": "[1, 2]", "pair": None, "note": "ok"},
-    }
-    actual = strict_schema.from_strict(answer)
-    assert actual == {
-        "left": {"kind": "leaf", "value": "7"},
-        "named": {"x": {"kind": "leaf"}},
-        "anything": [1, 2],
-        "pair": None,
-        "note": "ok",
-    }
+    strict_left = {"kind": "leaf", "value": "7", "tags": None}
+    answer = {"kind": None, "left": strict_left, "named": '{"x": {"kind": "leaf"}}', "anything": "[1, 2]"}
+    actual = strict_schema.from_strict({**answer, "pair": None, "note": "ok"})
+    fields = {"left": {"kind": "leaf", "value": "7"}, "named": {"x": {"kind": "leaf"}}, "anything": [1, 2]}
+    assert actual == {**fields, "pair": None, "note": "ok"}
     assert Tree.model_validate(actual).left == Leaf(kind="leaf", value="7")
 
 
@@ -72,12 +65,7 @@ def test_pydantic_schema_becomes_strict_and_an_answer_is_converted_back() -> Non
         ({"oneOf": [{"type": "integer"}, NULL]}, {"anyOf": [{"type": "integer"}, NULL]}, None, None),
         ({"items": {"type": "integer"}}, {"type": "array", "items": {"type": "integer"}}, [1], [1]),
         ({"type": "array"}, {"type": "array", "items": JSON_TEXT}, ["1", "x"], [1, "x"]),
-        (
-            {"type": "object", "additionalProperties": False},
-            {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
-            {},
-            {},
-        ),
+        (CLOSED_OBJECT, CLOSED_OBJECT | {"properties": {}, "required": []}, {}, {}),
     ],
 )
 def test_schema_keyword_is_converted_to_its_strict_form(
@@ -98,13 +86,10 @@ def test_all_of_and_references_are_resolved() -> None:
     assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
     assert strict_schema.from_strict({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
     node_reference = {"$ref": "#/$defs/Node"}
-    strict_schema = StrictSchema(
-        {**node_reference, "$defs": {"Node": {"type": "object", "properties": {"next": node_reference}}}}
-    )
-    assert (strict_schema_problem(strict_schema.schema), strict_schema.from_strict({"next": {"next": None}})) == (
-        "",
-        {"next": {}},
-    )
+    node_schema = {"type": "object", "properties": {"next": node_reference}}
+    strict_schema = StrictSchema({**node_reference, "$defs": {"Node": node_schema}})
+    assert strict_schema_problem(strict_schema.schema) == ""
+    assert strict_schema.from_strict({"next": {"next": None}}) == {"next": {}}
 
 
 def test_value_with_an_unresolvable_reference_is_a_text_of_json() -> None:

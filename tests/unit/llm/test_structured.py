@@ -10,7 +10,6 @@ from dagwright.llm import (
     ModelCall,
     ModelConfig,
     ModelError,
-    ModelFailure,
     OfferedTool,
     OutputSchema,
     system,
@@ -29,7 +28,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.scripted_calls import client_of, complete, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import client_of, complete, failure_of, failure_of_client, model_call, read_response
 
 PERSON = {
     "type": "object",
@@ -73,16 +72,14 @@ async def test_strict_schema_is_requested_and_the_answer_is_converted_back() -> 
 
 MODES = ["json_schema", "json_object", "tool", "text"]
 FENCED_ANSWER = text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?")
+REJECTIONS = (SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, TOOLS_UNSUPPORTED)
 ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED_ANSWER]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("rejected_count", range(4))
 async def test_after_a_rejection_this_and_later_calls_use_the_next_mode(rejected_count: int, is_streamed: bool) -> None:
-    rejections, answer = (
-        (SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, TOOLS_UNSUPPORTED)[:rejected_count],
-        ANSWERS[rejected_count],
-    )
+    rejections, answer = REJECTIONS[:rejected_count], ANSWERS[rejected_count]
     async with ModelServer(*rejections, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
             actual = await read_response(client, model_call(output=PERSON_OUTPUT), is_streamed=is_streamed)
@@ -92,10 +89,9 @@ async def test_after_a_rejection_this_and_later_calls_use_the_next_mode(rejected
 
 async def test_call_that_the_script_does_not_expect_is_not_repeated_in_another_mode() -> None:
     error = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
-    async with ModelServer(error) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as error_info:
-            await read_response(client, model_call(output=PERSON_OUTPUT), is_streamed=False)
-    assert (requested_modes(server), error_info.value.advice) == (["json_schema"], "")
+    async with ModelServer(error) as server:
+        failure = await failure_of_client(client_of(server), model_call(output=PERSON_OUTPUT))
+    assert (requested_modes(server), failure.advice) == (["json_schema"], "")
 
 
 async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
@@ -111,10 +107,8 @@ async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
 async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema() -> None:
     expected_modes = ["json_schema", "json_object", "json_schema", "json_object"]
     schema_rejection = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
-    async with (
-        ModelServer(schema_rejection, step(json_text(ANN), times=ANY_NUMBER)) as server,
-        client_of(server) as client,
-    ):
+    steps = (schema_rejection, step(json_text(ANN), times=ANY_NUMBER))
+    async with ModelServer(*steps) as server, client_of(server) as client:
         for model in ("old", "new", "old"):
             config = ModelConfig(model=model)
             assert (await client.complete(model_call(output=PERSON_OUTPUT, config=config))).output == ANN
@@ -135,13 +129,7 @@ async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema
 
 
 async def test_first_rejection_is_reported_if_no_mode_works() -> None:
-    failure = await failure_of(
-        SCHEMA_UNSUPPORTED,
-        JSON_UNSUPPORTED,
-        TOOLS_UNSUPPORTED,
-        HttpError(400, "no"),
-        call=model_call(output=PERSON_OUTPUT),
-    )
+    failure = await failure_of(*REJECTIONS, HttpError(400, "no"), call=model_call(output=PERSON_OUTPUT))
     assert failure.error is ModelError.REQUEST_INVALID
     assert "'json_schema' is not supported" in str(failure)
 
@@ -160,9 +148,8 @@ async def test_failures_unrelated_to_json_are_not_retried(rejection: HttpError, 
 
 
 async def test_rejected_optional_fields_are_omitted_or_renamed() -> None:
-    rejected_field = {
-        "detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]
-    }
+    problem = {"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}
+    rejected_field = {"detail": [problem]}
     rejections = (
         HttpError(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
         Raw(json.dumps(rejected_field).encode(), status=422),

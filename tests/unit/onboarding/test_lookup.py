@@ -8,7 +8,7 @@ import pytest
 
 from dagwright_onboarding import lookup, name_search
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.lookup import Findings
+from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.name_search import MAX_NAMES
 from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 from dagwright_onboarding.party_loading import load_parties
@@ -29,6 +29,10 @@ def search_in_rows(database: EntityDatabase, load: Load) -> SearchInRows:
         return partial(find, database)
 
     return load_rows
+
+
+def details(party: Candidate) -> tuple[str, str | None, str]:
+    return party.name, party.jurisdiction, party.reason
 
 
 def match_name(findings: Findings) -> str | None:
@@ -54,27 +58,52 @@ ALL_WORDS = "contains all these words"
 ANY_ORDER = "same words in another order"
 OTHER_FORM = "the name with another legal form"
 WITHOUT_FORM = "same name without the legal form"
+WORD_STARTS = "words start with these"
 
 
 @pytest.mark.parametrize(
     ("search_text", "entity_type", "expected"),
     [
-        ("John Smith", "person", [("John Smith", "GB", "exact name")]),
-        ("  john   SMITH ", "entity", [("John Smith", "GB", "exact name")]),
-        ("J. Smith", "person", [("John Smith", "GB", "other name")]),
-        ("BlackRock ManCo", "entity", [("BlackRock ManCo", "IE", "exact name")]),
-        ("BRM Ireland", "limited-company", [("BlackRock ManCo", "IE", "other name")]),
-        ("771200BLACKROCKMAN14", "entity", [("BlackRock ManCo (Luxembourg) S.A.", "LU", "identifier")]),
-        ("Apex Fund", "cbu", [("Apex Fund", "KY", "exact name")]),
-        ("zoe muller", "person", [("Zoë Müller", "DE", "exact name")]),
-        ("Soren Angstrom", "person", [("Søren Ångström", "DK", "exact name")]),
-        ("Meridian Fund Services SARL", "company", [(MERIDIAN, "LU", WITHOUT_FORM)]),
-        ("MFS Luxembourg", "company", [(MERIDIAN, "LU", f"{WITHOUT_FORM} (a former name)")]),
+        ("John Smith", "person", ("John Smith", "GB", "exact name")),
+        ("  john   SMITH ", "entity", ("John Smith", "GB", "exact name")),
+        ("J. Smith", "person", ("John Smith", "GB", "other name")),
+        ("BlackRock ManCo", "entity", ("BlackRock ManCo", "IE", "exact name")),
+        ("BRM Ireland", "limited-company", ("BlackRock ManCo", "IE", "other name")),
+        ("771200BLACKROCKMAN14", "entity", ("BlackRock ManCo (Luxembourg) S.A.", "LU", "identifier")),
+        ("771200BLACKROCKMAN14", "company", ("BlackRock ManCo (Luxembourg) S.A.", "LU", "identifier")),
+        ("Apex Fund", "cbu", ("Apex Fund", "KY", "exact name")),
+        ("zoe muller", "person", ("Zoë Müller", "DE", "exact name")),
+        ("Zoe Muller", "entity", ("Zoë Müller", "DE", "exact name")),
+        ("Soren Angstrom", "person", ("Søren Ångström", "DK", "exact name")),
+        ("Meridian Fund Services SARL", "company", (MERIDIAN, "LU", WITHOUT_FORM)),
+        ("Services Fund Meridian", "company", (MERIDIAN, "LU", ANY_ORDER)),
+        ("MFS Luxembourg", "company", (MERIDIAN, "LU", f"{WITHOUT_FORM} (a former name)")),
+        ("Weber, Jean-Luc", "person", ("Jean-Luc Weber", "LU", ANY_ORDER)),
+        ("Fund Accounting", "product", ("Fund accounting", None, "exact name")),
+        ("Officer, Compliance", "role", ("Compliance officer", None, ANY_ORDER)),
+    ],
+)
+def test_full_name_is_an_unambiguous_match(
+    example_database: EntityDatabase, search_text: str, entity_type: str, expected: tuple[str, str | None, str]
+) -> None:
+    findings = find(example_database, search_text, entity_type)
+    assert ([*map(details, findings.hits)], match_name(findings)) == ([expected], expected[0])
+
+
+@pytest.mark.parametrize(
+    ("search_text", "entity_type", "expected"),
+    [
         ("Tanaka", "person", [("Aiko Tanaka", "JP", ALL_WORDS)]),
-        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", ANY_ORDER)]),
-        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", "words start with these")]),
-        ("Sarah Chenn", "person", []),
-        ("Maria Garcia", "person", [("María Garcia", "LU", "exact name"), ("Maria García", "ES", "exact name")]),
+        ("Tanaka", "entity", [("Aiko Tanaka", "JP", ALL_WORDS)]),
+        ("Aiko", "person", [("Aiko Tanaka", "JP", ALL_WORDS)]),
+        ("Aiko Tan", "person", [("Aiko Tanaka", "JP", WORD_STARTS)]),
+        ("John Smiths", "person", [("John Smithson", "GB", WORD_STARTS)]),
+        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", WORD_STARTS)]),
+        ("Castellan", "company", [("Castellan Audit SAS", "FR", ALL_WORDS)]),
+        ("SAS", "company", [("Castellan Audit SAS", "FR", ALL_WORDS)]),
+        ("S.à r.l.", "company", [(MERIDIAN, "LU", f"{ALL_WORDS} (a former name)")]),
+        ("Accounting", "product", [("Fund accounting", None, ALL_WORDS)]),
+        ("Maria Garcia", "person", [("Maria García", "ES", "exact name"), ("María Garcia", "LU", "exact name")]),
         (
             *("John", "person"),
             [("John Smith", "GB", ALL_WORDS), ("John Smithson", "GB", ALL_WORDS), ("John Smythe", "IE", ALL_WORDS)],
@@ -83,57 +112,15 @@ WITHOUT_FORM = "same name without the legal form"
             *("Meridian", "fund"),
             [("Meridian Global Bond", "LU", ALL_WORDS), ("Meridian Global Equity", "LU", ALL_WORDS)],
         ),
-        ("Thomas Reuter", "person", []),
+        *((name, "person", []) for name in ("Sarah Chenn", "Thomas Reuter")),
         ("Nobody Known", "entity", []),
     ],
 )
-def test_search_finds_parties_and_states_the_reason(
+def test_part_of_a_name_or_a_name_of_several_parties_is_not_an_unambiguous_match(
     example_database: EntityDatabase, search_text: str, entity_type: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
-    hits = find(example_database, search_text, entity_type).hits
-    assert sorted((hit.name, hit.jurisdiction, hit.reason) for hit in hits) == sorted(expected)
-
-
-@pytest.mark.parametrize(
-    ("search_text", "entity_type", "name"),
-    [
-        ("john smith", "person", "John Smith"),
-        ("J. Smith", "person", "John Smith"),
-        ("Zoe Muller", "entity", "Zoë Müller"),
-        ("Weber, Jean-Luc", "person", "Jean-Luc Weber"),
-        ("771200BLACKROCKMAN14", "company", "BlackRock ManCo (Luxembourg) S.A."),
-        ("Meridian Fund Services Sarl", "company", MERIDIAN),
-        ("Services Fund Meridian", "company", MERIDIAN),
-        ("MFS Luxembourg", "company", MERIDIAN),
-        ("Fund Accounting", "product", "Fund accounting"),
-        ("Officer, Compliance", "role", "Compliance officer"),
-    ],
-)
-def test_full_name_is_an_unambiguous_match(
-    example_database: EntityDatabase, search_text: str, entity_type: str, name: str
-) -> None:
-    assert match_name(find(example_database, search_text, entity_type)) == name
-
-
-@pytest.mark.parametrize(
-    ("search_text", "entity_type", "expected_name"),
-    [
-        ("John Smiths", "person", "John Smithson"),
-        ("Aiko", "person", "Aiko Tanaka"),
-        ("Tanaka", "entity", "Aiko Tanaka"),
-        ("Aiko Tan", "person", "Aiko Tanaka"),
-        ("North Light Infra", "fund", "Northern Lights Infrastructure I"),
-        ("Castellan", "company", "Castellan Audit SAS"),
-        ("S.à r.l.", "company", MERIDIAN),
-        ("SAS", "company", "Castellan Audit SAS"),
-        ("Accounting", "product", "Fund accounting"),
-    ],
-)
-def test_part_of_a_name_is_not_an_unambiguous_match(
-    example_database: EntityDatabase, search_text: str, entity_type: str, expected_name: str
-) -> None:
     findings = find(example_database, search_text, entity_type)
-    assert ([party.name for party in findings.hits], findings.unambiguous_match) == ([expected_name], None)
+    assert (sorted(map(details, findings.hits)), findings.unambiguous_match) == (sorted(expected), None)
 
 
 @pytest.mark.parametrize(
@@ -352,8 +339,7 @@ def test_legal_forms_are_removed_and_reported(search_in_rows: SearchInRows) -> N
     rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
     search = search_in_rows(*rows, header="name,kind")
     for text, reason in (("Zoe Rock Sarl", WITHOUT_FORM), ("ZOË ROCK LIMITED", OTHER_FORM), ("zoe rock", WITHOUT_FORM)):
-        hits = search(text, "company").hits
-        assert [(hit.name, hit.jurisdiction, hit.reason) for hit in hits] == [("Zoë Rock S.à r.l.", None, reason)]
+        assert [*map(details, search(text, "company").hits)] == [("Zoë Rock S.à r.l.", None, reason)]
     assert [hit.name for hit in search("Kim", "person").hits] == ["Kim Lee", "Kim Se"]
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from dagwright.settings import Settings
 from dagwright.tools import GiveUp
 from dagwright.tools.builtin.file_search import file_search_tools
 from dagwright.tools.builtin.files import file_tools
-from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 from dagwright.tools.tool_files import load_tools
 from dagwright.tools.tool_references import queue_reference
@@ -23,7 +22,8 @@ from dagwright.toolset.toolset import environment_of, references_of
 Tools = dict[str, Callable[..., Any]]
 
 
-def tools_in(environment: ToolEnvironment) -> Tools:
+def tools_of(settings: Settings, references: Sequence[str] = ()) -> Tools:
+    environment = environment_of(settings, references)
     return {tool.__name__: tool for tool in (*file_tools(environment), *file_search_tools(environment))}
 
 
@@ -33,9 +33,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "project"
     for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
         (project / folder).mkdir(parents=True)
-    for file in ("state/temporal.db", "plans/a.yaml", "keys/keys.json", "my_tools.py", "agents.yaml", "mcp.json"):
-        (project / file).write_text("before")
-    for file in (".env", "lib/helper.py", "data/a.txt", "parties.db", "prices.yaml"):
+    for file in (
+        *("state/temporal.db", "plans/a.yaml", "keys/keys.json", "my_tools.py", "agents.yaml", "mcp.json"),
+        *(".env", "lib/helper.py", "data/a.txt", "parties.db", "prices.yaml"),
+    ):
         (project / file).write_text("before")
     monkeypatch.chdir(project)
     return project
@@ -55,18 +56,16 @@ def settings(project: Path) -> Settings:
 
 @pytest.fixture
 def tools(settings: Settings) -> Tools:
-    return tools_in(environment_of(settings, references_of(["my_tools.py", "mcp.json"], ["agents.yaml"])))
+    return tools_of(settings, references_of(["my_tools.py", "mcp.json"], ["agents.yaml"]))
 
 
 def test_programs_of_mcp_servers_are_protected_but_their_data_files_are_not(project: Path, settings: Settings) -> None:
-    servers = {
-        "one": {"command": "node", "args": ["-q", "server.js", "a.csv"], "cwd": "data"},
-        "two": {"command": "./run.sh"},
-    }
+    node_server = {"command": "node", "args": ["-q", "server.js", "a.csv"], "cwd": "data"}
+    servers = {"one": node_server, "two": {"command": "./run.sh"}}
     for name in ("data/server.js", "data/a.csv", "run.sh"):
         (project / name).write_text("before")
     (project / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    tools = tools_in(environment_of(settings, references_of(["servers.json"], [])))
+    tools = tools_of(settings, references_of(["servers.json"], []))
     for name in ("data/server.js", "run.sh"):
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
             tools["write_file"](name, "after")
@@ -110,7 +109,7 @@ def test_files_that_python_could_import_are_not_written(tools: Tools, path: str)
 
 
 def test_python_files_are_read_and_written_outside_of_folders_with_code(settings: Settings, tmp_path: Path) -> None:
-    tools = tools_in(environment_of(settings.model_copy(update={"files_root": tmp_path / "files"})))
+    tools = tools_of(settings.model_copy(update={"files_root": tmp_path / "files"}))
     with tool_context():
         tools["write_file"](path="a/made.py", content="x = 1")
     assert tools["read_file"](path="a/made.py") == "x = 1"
@@ -129,18 +128,17 @@ def test_protected_paths_are_neither_listed_nor_found(tools: Tools) -> None:
 
 
 def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
-    settings_with_root_in_state_folder = settings.model_copy(update={"files_root": settings.state_dir / "files"})
+    inner_settings = settings.model_copy(update={"files_root": settings.state_dir / "files"})
     with tool_context(), pytest.raises(GiveUp, match="The files folder is inside a folder of Dagwright"):
-        tools_in(environment_of(settings_with_root_in_state_folder))["write_file"](path="a.txt", content="x")
+        tools_of(inner_settings)["write_file"](path="a.txt", content="x")
 
 
 def test_paths_that_another_command_recorded_as_protected_are_rejected(settings: Settings, project: Path) -> None:
     other_settings = settings.model_copy(update={"plans": project / "data"})
-    tools = tools_in(environment_of(settings))
+    tools = tools_of(settings)
     assert tools["read_file"](path="data/a.txt") == "before"
-    record_protected_paths(
-        settings, environment_of(other_settings, references_of(["lib/helper.py"], [])).protected_paths
-    )
+    other_environment = environment_of(other_settings, references_of(["lib/helper.py"], []))
+    record_protected_paths(settings, other_environment.protected_paths)
     for path in ("data/a.txt", "lib/helper.py"):
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
             tools["read_file"](path=path)
@@ -162,7 +160,7 @@ def test_tool_modules_that_another_command_recorded_as_protected_are_rejected(
     # This worker cannot import the modules, because their folder is not in its module path.
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(project / "data")])
     monkeypatch.chdir(project / "lib")
-    tools = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
+    tools = tools_of(settings.model_copy(update={"files_root": project}))
     with tool_context():
         for path in ("data/wares/tools.py", "DATA/wares/tools.py"):
             with pytest.raises(GiveUp):
@@ -183,7 +181,7 @@ def test_configuration_and_keys_of_the_temporal_connection_are_protected(
     monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", "a.key")
     monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(project / "a.crt"))
     monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "ca.pem")
-    tools = tools_in(environment_of(settings))
+    tools = tools_of(settings)
     for path in files:
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
             tools["read_file"](path=path)
@@ -196,14 +194,12 @@ def test_invalid_temporal_configuration_file_is_protected(
     (project / "temporal.toml").write_text(content)
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "temporal.toml")
     with pytest.raises(GiveUp, match="belongs to Dagwright"):
-        tools_in(environment_of(settings))["read_file"](path="temporal.toml")
+        tools_of(settings)["read_file"](path="temporal.toml")
 
 
 def test_queue_references_protect_no_paths(settings: Settings) -> None:
-    paths_without_queue, paths_with_queue = (
-        environment_of(settings, references).protected_paths for references in ((), (queue_reference("a/b.py"),))
-    )
-    assert (paths_with_queue.paths, paths_with_queue.modules) == (paths_without_queue.paths, ())
+    paths = environment_of(settings, [queue_reference("a/b.py")]).protected_paths
+    assert (paths.paths, paths.modules) == (environment_of(settings).protected_paths.paths, ())
 
 
 def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
@@ -222,7 +218,7 @@ def test_invalid_paths_are_rejected(tools: Tools, path: str) -> None:
 
 def test_each_owner_has_a_separate_folder(settings: Settings, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    tools = tools_in(environment_of(Settings(state_dir=settings.state_dir, files_root=root)))
+    tools = tools_of(Settings(state_dir=settings.state_dir, files_root=root))
     for owner in ("ann", "bob"):
         with tool_context(owner=owner):
             tools["write_file"](path="a/mine.txt", content=owner)
@@ -238,12 +234,8 @@ def test_each_owner_has_a_separate_folder(settings: Settings, tmp_path: Path) ->
 
 
 def test_a_run_with_an_owner_needs_files_root(tools: Tools) -> None:
-    for name, arguments in (
-        ("read_file", {"path": "data/a.txt"}),
-        ("write_file", {"path": "x", "content": ""}),
-        ("list_files", {}),
-        ("list_directory", {}),
-        ("search_files", {}),
-    ):
+    arguments_by_tool = {"read_file": {"path": "data/a.txt"}, "write_file": {"path": "x", "content": ""}}
+    arguments_by_tool |= {"list_files": {}, "list_directory": {}, "search_files": {}}
+    for name, arguments in arguments_by_tool.items():
         with tool_context(owner="ann"), pytest.raises(GiveUp, match="set DAGWRIGHT_FILES_ROOT on the worker"):
             tools[name](**arguments)

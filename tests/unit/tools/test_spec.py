@@ -15,16 +15,11 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan
-from dagwright.tools import ToolSpec, declare_activity, declare_workflow, spec_of, tool
+from dagwright.tools import declare_activity, declare_workflow, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments
-
-
-def require_spec(function: object) -> ToolSpec:
-    spec = spec_of(function)
-    assert spec is not None
-    return spec
+from tests.support.function_bench import require_spec
 
 
 class Window(pydantic.BaseModel):
@@ -144,10 +139,8 @@ def test_parameter_may_be_named_like_a_pydantic_attribute_and_have_a_non_json_de
     def use_pydantic_names(schema: str, model_config: str, json: int = 1, rest: Any = marker) -> Any:
         return rest
 
-    assert require_spec(use_pydantic_names).bind({"schema": "a", "model_config": "b"}) == {
-        "schema": "a",
-        "model_config": "b",
-    }
+    arguments = {"schema": "a", "model_config": "b"}
+    assert require_spec(use_pydantic_names).bind(arguments) == arguments
 
 
 def test_version_differs_if_the_source_differs() -> None:
@@ -261,38 +254,25 @@ def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, s
     return []
 
 
+UNIT_ADVICE = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
+URL_ADVICE = "it must start with http:// or https:// and a host"
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "argument_pointer", "message"),
     [
         ("calculator", {}, "", "exactly one of 'expression' or 'query' must be given"),
         ("calculator", {"expression": None}, "", "exactly one of 'expression' or 'query' must be given"),
         ("calculator", {"expression": "1", "query": 2}, "", "exactly one of 'expression' or 'query' must be given"),
-        (
-            "wait",
-            {"duration": "5 parsecs"},
-            "/duration",
-            "'5 parsecs' is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
-        ),
+        ("wait", {"duration": "5 parsecs"}, "/duration", f"'5 parsecs' is not a duration; {UNIT_ADVICE}"),
         ("wait", {"duration": -1}, "/duration", "-1 is less than the minimum of 0"),
         ("wait", {"duration": 3e9}, "/duration", "3000000000.0 is greater than the maximum of 2592000.0"),
         (
-            "json_query",
-            {"value": 1, "path": "["},
-            "/path",
+            *("json_query", {"value": 1, "path": "["}, "/path"),
             "'[' is not a JSONPath query: expected 'TOKEN_ROOT', found 'TOKEN_LBRACKET'",
         ),
-        (
-            "http_request",
-            {"url": "nope"},
-            "/url",
-            "'nope' is not a URL; it must start with http:// or https:// and a host",
-        ),
-        (
-            "http_request",
-            {"url": "ftp://{host}"},
-            "/url",
-            "'ftp://{host}' is not a URL; it must start with http:// or https:// and a host",
-        ),
+        ("http_request", {"url": "nope"}, "/url", f"'nope' is not a URL; {URL_ADVICE}"),
+        ("http_request", {"url": "ftp://{host}"}, "/url", f"'ftp://{{host}}' is not a URL; {URL_ADVICE}"),
     ],
 )
 def test_wrong_argument_is_reported_before_the_run(

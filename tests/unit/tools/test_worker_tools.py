@@ -16,16 +16,14 @@ from dagwright.tools import (
     SubGoal,
     ToolLoadError,
     ToolRegistry,
-    ToolSpec,
     WorkerResult,
     declare_activity,
-    spec_of,
     worker_tool,
 )
 from dagwright.tools.errors import InvalidArguments, InvalidResult
 from dagwright.tools.testing import call_worker, tool_context
 from dagwright.toolset.toolset import load_toolset
-from tests.support.function_bench import FunctionBench
+from tests.support.function_bench import FunctionBench, require_spec
 
 
 class Query(pydantic.BaseModel):
@@ -49,12 +47,6 @@ async def search(query: Query, size: int = 10) -> dict[str, Any]:
 def describe(sub_goal: SubGoal) -> WorkerResult:
     """Return the sub-goal."""
     return WorkerResult(outputs={"statement": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
-
-
-def require_spec(function: object) -> ToolSpec:
-    spec = spec_of(function)
-    assert spec is not None
-    return spec
 
 
 def worker_tool_with(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
@@ -86,9 +78,8 @@ def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
 
 
 async def test_a_worker_tool_receives_its_slots_converted_to_its_parameter_types() -> None:
-    assert await call_worker(search, {"query": {"index": "x"}, "size": 2}) == WorkerResult(
-        1, "success", {"hits": ["x", "x"], "hit_count": 2}
-    )
+    result = await call_worker(search, {"query": {"index": "x"}, "size": 2})
+    assert result == WorkerResult(1, "success", {"hits": ["x", "x"], "hit_count": 2})
     assert await search(query=Query(index="y"), size=1) == {"hits": ["y"], "hit_count": 1}
 
 
@@ -123,9 +114,8 @@ async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
 
 async def test_a_partial_result_has_all_slots_and_a_failed_result_has_no_slots() -> None:
     partial_result = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
-    assert await call_worker(worker_tool_with(partial_result)) == WorkerResult(
-        1, "partial", {"a": None, "b": 1}, message="no a"
-    )
+    expected = WorkerResult(1, "partial", {"a": None, "b": 1}, message="no a")
+    assert await call_worker(worker_tool_with(partial_result)) == expected
     failed_result = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
     assert await call_worker(worker_tool_with(failed_result)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
 
@@ -197,14 +187,11 @@ def test_a_worker_tool_in_another_language_is_declared_with_its_card() -> None:
     assert (spec.declaration.worker, spec.declaration.description) == (card, "Finds.")
 
 
-_WORKER_TOOL_SOURCE = """
-from dagwright.tools import tool, worker_tool
-
-@worker_tool(outputs=["a"], goal_type="{goal_type}")
-def {name}() -> dict[str, int]:
-    '''Answers.'''
-    return {{"a": 1}}
-"""
+def _worker_tool_source(name: str, *, goal_type: str = "deliverable", docstring: str = "Answers.") -> str:
+    return (
+        f"from dagwright.tools import worker_tool\n@worker_tool(outputs=['a'], goal_type={goal_type!r})\n"
+        f"def {name}() -> dict[str, int]:\n    {docstring!r}\n    return {{'a': 1}}\n"
+    )
 
 
 def _load(folder: Path, **files: str) -> Any:
@@ -216,21 +203,14 @@ def _load(folder: Path, **files: str) -> Any:
 
 
 def test_incompatible_worker_tools_are_rejected_when_they_are_loaded(tmp_path: Path) -> None:
-    first_source, second_source = (
-        _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name=name) for name in ("one", "two")
-    )
-    assert list(_load(tmp_path, answers=first_source).user_tools.specs) == ["one"]
+    one, two = (_worker_tool_source(name) for name in ("one", "two"))
+    assert list(_load(tmp_path, answers=one).user_tools.specs) == ["one"]
+    support_tool = _worker_tool_source("three", goal_type="support")
     for files, message in (
-        ({"x": first_source, "y": second_source}, "the worker tools 'one' and 'two' both output 'a'"),
-        (
-            {"z": _WORKER_TOOL_SOURCE.format(goal_type="support", name="three")},
-            "none of the worker tools makes a deliverable",
-        ),
-        (
-            {"v": _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name="render_template")},
-            "has the name of a built-in tool",
-        ),
-        ({"u": first_source.replace("Answers.", "")}, "its docstring has no description"),
+        ({"x": one, "y": two}, "the worker tools 'one' and 'two' both output 'a'"),
+        ({"z": support_tool}, "none of the worker tools makes a deliverable"),
+        ({"v": _worker_tool_source("render_template")}, "has the name of a built-in tool"),
+        ({"u": _worker_tool_source("one", docstring="")}, "its docstring has no description"),
     ):
         with pytest.raises(ToolLoadError, match=message):
             _load(tmp_path, **files)
