@@ -62,9 +62,8 @@ async def test_lookup_in_an_unusable_database_is_not_retried(database_file: Path
 
 
 async def test_lookup_without_a_response_of_the_server_is_retried() -> None:
-    failure = await _failure(
-        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), "find_party", FIND_ARGUMENTS
-    )
+    registry = lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties"))
+    failure = await _failure(registry, "find_party", FIND_ARGUMENTS)
     assert failure.message.startswith("the database reports an error: connection failed: ")
     assert not failure.non_retryable
     assert "hidden" not in failure.message

@@ -30,7 +30,6 @@ from dagwright_onboarding.verbs import OnboardingVerbs
 pytestmark = pytest.mark.waits
 
 REVISIONS = PARTIES.revisions
-
 MIGRATIONS_FOLDER = PARTIES.folder
 TABLES_BEFORE_MIGRATIONS = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some tables of a store from before the first migration."""
@@ -112,15 +111,16 @@ def make_store_before_migrations(url: str) -> None:
         connection.execute(text("DROP INDEX party_identifier_by_value"))
         for column in ADDED_EFFECT_COLUMNS:
             connection.execute(text(f"ALTER TABLE effect DROP COLUMN {column}"))
-        connection.execute(
-            text(
-                "INSERT INTO party VALUES ('kite', 'company', 'Kite AG', 'kite ag', 'CH', '', '', 'active',"
-                " '2026-01-01 00:00:00')"
-            )
-        )
+        insert_party(connection, "kite", "Kite AG")
         connection.execute(text("INSERT INTO party_name VALUES (7, 'kite', 'Old Mill Ltd', 'old mill ltd', 'former')"))
         connection.execute(text("INSERT INTO effect VALUES ('key', 'cbu.ensure', '{}', '2026-01-01 00:00:00')"))
     engine.dispose()
+
+
+def insert_party(connection: Connection, party_id: str, name: str, status: str = "active") -> None:
+    statement = "INSERT INTO party VALUES (:id, 'company', :name, :key, '', '', '', :status, '2026-01-01 00:00:00')"
+    fields = {"id": party_id, "name": name, "key": name_key(name), "status": status}
+    connection.execute(text(statement), fields)
 
 
 @pytest.mark.parametrize("make_store", [make_store_before_migrations, make_trigram_store])
@@ -163,34 +163,24 @@ def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         open_database(url)
     engine = create_engine(make_url(url))
+    active_words: set[str] = set()
     with engine.begin() as connection:
         for party_id, name, status, core in PARTIES_OF_REVISION_0004:
-            connection.execute(
-                text(
-                    "INSERT INTO party VALUES (:id, 'company', :name, :key, '', '', '', :status, '2026-01-01 00:00:00')"
-                ),
-                {"id": party_id, "name": name, "key": name_key(name), "status": status},
-            )
+            insert_party(connection, party_id, name, status)
             words = words_of(name_key(name))
+            tokens = ""
+            if status == "active":
+                tokens = " ".join([*words, "#company"])
+                active_words.update(words)
             if core is not None:
+                fields = {"id": party_id, "core": core, "tokens": tokens, "count": len(words)}
                 connection.execute(
                     text(
                         "INSERT INTO party_search (party_id, name_id, use, core, tokens, word_count)"
                         " VALUES (:id, 0, 'name', :core, :tokens, :count)"
                     ),
-                    {
-                        "id": party_id,
-                        "core": core,
-                        "tokens": " ".join([*words, "#company"]) if status == "active" else "",
-                        "count": len(words),
-                    },
+                    fields,
                 )
-        active_words = {
-            word
-            for _, name, status, _ in PARTIES_OF_REVISION_0004
-            if status == "active"
-            for word in words_of(name_key(name))
-        }
         for word in sorted(active_words):
             connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
     assert revision_of(engine, PARTIES) == "0004"
@@ -204,9 +194,8 @@ def test_migrated_store_of_revision_0004_finds_names(database_url: str, monkeypa
 
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
         findings = EntityGateway(database).find(search_text, "company")
-        return findings.unambiguous_match.id if findings.unambiguous_match is not None else None, [
-            party.id for party in findings.inactive_matches
-        ]
+        match_id = findings.unambiguous_match.id if findings.unambiguous_match is not None else None
+        return match_id, [party.id for party in findings.inactive_matches]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
     assert lookup("Kite") == ("kite", [])
@@ -242,10 +231,7 @@ def test_names_are_migrated_in_batches_and_a_kill_loses_one_batch(
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         for number in range(20):
-            connection.exec_driver_sql(
-                f"INSERT INTO party VALUES ('rook{number:02}', 'company', 'Rook {number}', 'rook {number}', '', '', '',"
-                " 'active', '2026-01-01 00:00:00')"
-            )
+            insert_party(connection, f"rook{number:02}", f"Rook {number}")
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
     monkeypatch.setattr(migrations, "_LOG_INTERVAL_S", 0)
     # Other tests in this process may have changed the log level.

@@ -109,10 +109,11 @@ def test_processes_that_create_the_same_fund_at_once_get_the_same_fund(database_
             assert child.returncode == 0
 
 
+TwoVerbs = tuple[OnboardingVerbs, OnboardingVerbs]
+
+
 @pytest.fixture
-def verbs_of_two_databases(
-    database: EntityDatabase, database_url: str
-) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
+def two_verbs(database: EntityDatabase, database_url: str) -> Iterator[TwoVerbs]:
     """Verbs on two database objects, as in two processes: each object permits a single writing thread at a time."""
     second_database = EntityDatabase(database_url)
     yield OnboardingVerbs(database), OnboardingVerbs(second_database)
@@ -134,8 +135,8 @@ def run_concurrently(*calls: Callable[[], object]) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_undone_or_used_but_never_both(verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    first_verbs, second_verbs = verbs_of_two_databases
+def test_fund_is_undone_or_used_but_never_both(two_verbs: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    first_verbs, second_verbs = two_verbs
     for number in range(REPETITIONS):
         fund = first_verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
         undo_result, product_result = run_concurrently(
@@ -150,10 +151,8 @@ def test_fund_is_undone_or_used_but_never_both(verbs_of_two_databases: tuple[Onb
             assert second_verbs.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_returned_during_an_undo_exists(
-    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
-) -> None:
-    first_verbs, second_verbs = verbs_of_two_databases
+def test_fund_returned_during_an_undo_exists(two_verbs: TwoVerbs) -> None:
+    first_verbs, second_verbs = two_verbs
     for number in range(REPETITIONS):
         request = CbuRequest(f"Apex {number}", "LU")
         fund = first_verbs.ensure_cbu(f"a-{number}", request)
@@ -165,10 +164,8 @@ def test_fund_returned_during_an_undo_exists(
         assert isinstance(undo_result, UndoResult) == second_result.created == (second_result.id != fund.id)
 
 
-def test_concurrent_undo_leaves_no_changes(
-    database: EntityDatabase, verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]
-) -> None:
-    first_verbs, second_verbs = verbs_of_two_databases
+def test_concurrent_undo_leaves_no_changes(database: EntityDatabase, two_verbs: TwoVerbs) -> None:
+    first_verbs, second_verbs = two_verbs
     overview_before = read_overview(database)
     for number in range(REPETITIONS):
         create_fund = partial(first_verbs.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
@@ -178,10 +175,8 @@ def test_concurrent_undo_leaves_no_changes(
             create_fund()
 
 
-def test_concurrent_links_of_two_related_funds_create_a_single_link(
-    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
-) -> None:
-    first_verbs, second_verbs = verbs_of_two_databases
+def test_concurrent_links_of_two_related_funds_create_a_single_link(two_verbs: TwoVerbs) -> None:
+    first_verbs, second_verbs = two_verbs
     for number in range(REPETITIONS):
         first_id, second_id = (
             first_verbs.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B")
@@ -193,22 +188,17 @@ def test_concurrent_links_of_two_related_funds_create_a_single_link(
         assert first_verbs.get_cbu(first_id).related_to == [second_id]
 
 
-def test_concurrent_removals_of_a_role_remove_it_once(
-    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
-) -> None:
-    fund = verbs_of_two_databases[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
-    person = verbs_of_two_databases[0].create_person("person", name="Ann").id
+def test_concurrent_removals_of_a_role_remove_it_once(two_verbs: TwoVerbs) -> None:
+    fund = two_verbs[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
+    person = two_verbs[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
     for number in range(REPETITIONS):
-        verbs_of_two_databases[0].assign_role(f"assign-{number}", **role)
+        two_verbs[0].assign_role(f"assign-{number}", **role)
         calls = [
-            partial(verbs.remove_role, f"remove-{index}-{number}", **role)
-            for index, verbs in enumerate(verbs_of_two_databases)
+            partial(verbs.remove_role, f"remove-{index}-{number}", **role) for index, verbs in enumerate(two_verbs)
         ]
-        assert sorted(str(getattr(result, "removed", result)) for result in run_concurrently(*calls)) == [
-            "False",
-            "True",
-        ]
+        results = sorted(str(getattr(result, "removed", result)) for result in run_concurrently(*calls))
+        assert results == ["False", "True"]
 
 
 @pytest.mark.parametrize(("call", "event_name"), [("ensure", "before_commit"), ("undo", "after_flush")])

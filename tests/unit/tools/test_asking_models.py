@@ -58,21 +58,17 @@ async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage
         payload = await Bench(compare, server).payload({"first": "Hello?", "second": "How many?"})
     assert json.loads(payload.data) == ["Hi", {"n": 2}]
     assert usage_of(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
+    labels, second_message = {"run_id": "test", "node_id": "n1"}, {"role": "user", "content": "How many?"}
     assert [(call.model, call.metadata, call.messages) for call in server.calls] == [
-        ("small", {"run_id": "test", "node_id": "n1", "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
-        (
-            "large",
-            {"run_id": "test", "node_id": "n1", "purpose": "count"},
-            [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}],
-        ),
+        ("small", {**labels, "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
+        ("large", {**labels, "purpose": "count"}, [{"role": "system", "content": "Be brief."}, second_message]),
     ]
 
 
 async def test_tool_calls_the_model_of_the_run_unless_the_tool_names_a_model() -> None:
-    steps = (text("Hi"), json_text({"n": 2}))
-    async with ModelServer(*steps) as server:
-        bench = Bench(compare, server)
-        await bench.payload({"first": "?", "second": "?"}, **{HEADER_MODEL: {"model": "run's", "temperature": 0.5}})
+    headers = {HEADER_MODEL: {"model": "run's", "temperature": 0.5}}
+    async with ModelServer(text("Hi"), json_text({"n": 2})) as server:
+        await Bench(compare, server).payload({"first": "?", "second": "?"}, **headers)
     assert [(call.model, call.body["temperature"]) for call in server.calls] == [("run's", 0.5), ("large", 0.5)]
 
 
@@ -158,11 +154,8 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
     steps = [slow(json_text({"n": n}), first_byte_delay_s=0.2) for n in (1, 2, 3)]
     async with ModelServer(*steps) as server:
         bench = Bench(weigh, server)
-        results = [json.loads((await bench.payload({"words": "?"})).data)["n"] for _ in range(2)]
-        cached_results = [
-            json.loads((await bench.payload({"words": "?"}, **{HEADER_CACHE: 60})).data)["n"] for _ in range(2)
-        ]
-    assert (results, cached_results) == ([1, 2], [3, 3])
+        payloads = [await bench.payload({"words": "?"}, **headers) for headers in ({}, {}, *[{HEADER_CACHE: 60}] * 2)]
+    assert [json.loads(payload.data)["n"] for payload in payloads] == [1, 2, 3, 3]
 
 
 async def test_wait_in_an_async_tool_is_an_error() -> None:

@@ -125,10 +125,8 @@ def test_fingerprint_differs_if_values_of_the_closure_differ(first_value: Any, s
 def test_function_without_source_or_with_values_of_unknown_types_has_no_fingerprint() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def without_source(): return 1", scope)
-    assert [
-        fingerprint(function)
-        for function in (closure_over(object()), closure_over([object()]), scope["without_source"], len, None)
-    ] == [None] * 5
+    functions = (closure_over(object()), closure_over([object()]), scope["without_source"], len, None)
+    assert [fingerprint(function) for function in functions] == [None] * 5
 
 
 @pytest.mark.parametrize(

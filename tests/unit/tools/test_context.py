@@ -94,16 +94,13 @@ def test_json_nested_100_deep_is_accepted() -> None:
     assert json_bytes(nested_list(100)) == b"[" * 100 + b"1" + b"]" * 100
 
 
-def test_a_model_that_contains_itself_is_rejected() -> None:
-    report = Report(rows=[])
+def test_too_deep_model_or_model_that_contains_itself_is_rejected() -> None:
+    report = Report(rows=[], total=nested_list(5000))
+    with pytest.raises(InvalidResult, match="JSON"):
+        json_bytes(report)
     report.total = report
     with pytest.raises(InvalidResult, match="as a whole: Report cannot be encoded as JSON"):
         json_bytes(report)
-
-
-def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
-    with pytest.raises(InvalidResult, match="JSON"):
-        json_bytes(Report(rows=[], total=nested_list(5000)))
 
 
 # Redaction.
@@ -115,10 +112,8 @@ def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
         ("notes/tea.txt", "notes/tea.txt"),
         ("https://x.example/a/b", "https://x.example/a/b"),
         ("https://ann:pw@x.example:81/a?q=green+tea#end", "https://x.example:81/a?q=green+tea"),
-        (
-            "https://x.example/?apiKey=1&access_token=2&X-Amz-Signature=3&page=4",
-            "https://x.example/?apiKey=***&access_token=***&X-Amz-Signature=***&page=4",
-        ),
+        ("https://x.example/?apiKey=1&access_token=2&page=4", "https://x.example/?apiKey=***&access_token=***&page=4"),
+        ("https://x.example/?X-Amz-Signature=3", "https://x.example/?X-Amz-Signature=***"),
         ("http://[broken/?key=1", "http://***"),
         ("a\nb\x1b[2J.txt", "a�b�[2J.txt"),
     ],

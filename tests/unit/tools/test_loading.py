@@ -33,9 +33,8 @@ def write_file(folder: Path, name: str, text: str) -> str:
 
 
 def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
-    file = write_file(
-        tmp_path, "twice.py", TWO_TOOLS + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
-    )
+    text = TWO_TOOLS + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
+    file = write_file(tmp_path, "twice.py", text)
     with pytest.raises(ToolLoadError, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
         load_tools([file], base=tmp_path)
 
@@ -84,11 +83,10 @@ def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
 
 
 def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) -> None:
-    module = TWO_TOOLS.replace("price", "notify")
-    with pytest.raises(
-        ToolLoadError, match=r"The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
-    ):
-        load_tools([write_file(tmp_path, "one.py", module)], base=tmp_path)
+    file = write_file(tmp_path, "one.py", TWO_TOOLS.replace("price", "notify"))
+    message = "The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
+    with pytest.raises(ToolLoadError, match=message):
+        load_tools([file], base=tmp_path)
 
 
 def test_two_files_with_the_same_tool_name_are_rejected(tmp_path: Path) -> None:
@@ -128,10 +126,8 @@ class SecondResource(FirstResource):
 async def test_resources_are_created_once_and_closed_in_reverse_order() -> None:
     resources = SharedResources()
     first_resource, second_resource = resources.get(FirstResource), resources.get(SecondResource)
-    assert (resources.get(FirstResource) is first_resource, resources.get(SecondResource) is second_resource) == (
-        True,
-        True,
-    )
+    assert resources.get(FirstResource) is first_resource
+    assert resources.get(SecondResource) is second_resource
     await resources.close()
     assert CLOSED_RESOURCES == ["SecondResource", "FirstResource"]
     assert resources.get(FirstResource) is not first_resource

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.agents import AgentCard
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queue_names import queue_name
 from dagwright.toolset.program_tools import read_program_tools
 from dagwright.toolset.toolset import load_toolset, merge_toolsets
+from tests.support.agent_bench import card_of
 
 
 @tool(effects="read")
@@ -56,16 +56,9 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
 
 
 def test_task_queue_of_the_caller_serves_functions_and_agents(tmp_path: Path) -> None:
-    card = AgentCard(
-        name="helper",
-        type="service",
-        description="Helps.",
-        objective_template="Help.",
-        service_url="http://127.0.0.1:9/",
-    )
-    toolset = load_toolset(
-        Settings(state_dir=tmp_path), program_tools=read_program_tools([stock], [card], task_queue="gpu")
-    )
+    card = card_of("service", service_url="http://127.0.0.1:9/")
+    program_tools = read_program_tools([stock], [card], task_queue="gpu")
+    toolset = load_toolset(Settings(state_dir=tmp_path), program_tools=program_tools)
     assert (toolset.user_queues, [*toolset.user_tools.specs]) == (("gpu",), ["stock", "agent.helper"])
     assert [*toolset.agents] == [card]
 
@@ -98,7 +91,7 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 
     missing_type_message = "Tool 'count': parameter 'item' has no type annotation; write `item: str`"
     wrong_type_message = (
-        r"Tool 'sell': parameter 'shop' cannot be filled from JSON: .*_Shop'>; use JSON types, dataclasses"
+        "Tool 'sell': parameter 'shop' cannot be filled from JSON: .*_Shop'>; use JSON types, dataclasses"
     )
     for function, message in (
         (count, missing_type_message),
@@ -112,8 +105,7 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 
 
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
-    base_toolset = load_toolset(Settings(state_dir=tmp_path))
-    merged_toolset = merge_toolsets(
-        base_toolset, [load_toolset(Settings(state_dir=tmp_path), program_tools=read_program_tools([stock]))]
-    )
+    settings = Settings(state_dir=tmp_path)
+    program_toolset = load_toolset(settings, program_tools=read_program_tools([stock]))
+    merged_toolset = merge_toolsets(load_toolset(settings), [program_toolset])
     assert ([*merged_toolset.user_tools.specs], merged_toolset.references) == (["stock"], (__name__,))
