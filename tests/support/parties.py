@@ -8,7 +8,7 @@ from dagwright_onboarding.lookup import Findings, find_parties
 from dagwright_onboarding.party_loading import LoadReport, load_parties
 
 Load = Callable[[str | bytes], LoadReport]
-"""Writes a file with a content, and loads the file."""
+"""Function that writes a file with a content and loads the file."""
 
 
 def loader(database: EntityDatabase, folder: Path) -> Load:
