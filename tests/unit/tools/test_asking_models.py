@@ -151,10 +151,11 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
     def weigh(words: str) -> Any:
         return context().ask_model(words, output=NUMBER_SCHEMA).wait().output
 
+    headers_of_calls: list[dict[str, Any]] = [{}, {}, {HEADER_CACHE: 60}, {HEADER_CACHE: 60}]
     steps = [slow(json_text({"n": n}), first_byte_delay_s=0.2) for n in (1, 2, 3)]
     async with ModelServer(*steps) as server:
         bench = Bench(weigh, server)
-        payloads = [await bench.payload({"words": "?"}, **headers) for headers in ({}, {}, *[{HEADER_CACHE: 60}] * 2)]
+        payloads = [await bench.payload({"words": "?"}, **headers) for headers in headers_of_calls]
     assert [json.loads(payload.data)["n"] for payload in payloads] == [1, 2, 3, 3]
 
 

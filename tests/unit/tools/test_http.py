@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.message import Message
@@ -362,7 +362,8 @@ async def test_secrets_are_sent_only_to_bound_hosts(
     hosts = tuple(tuple(pattern.format(port=service.port) for pattern in of_secret) for of_secret in patterns)
     service.responses = [Response(200, b"ok")] if is_allowed else []
     error = pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'")
-    with tool_context(secret_hosts=hosts), nullcontext() if is_allowed else error:
+    outcome: AbstractContextManager[Any] = nullcontext() if is_allowed else error
+    with tool_context(secret_hosts=hosts), outcome:
         await http_request_tool()(service.url)
 
 
