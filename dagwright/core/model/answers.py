@@ -20,7 +20,7 @@ from dagwright.core.text import cut_characters
 ANSWER_BYTES = 256 * 1024
 """Maximum size of an answer as JSON, because the answer is part of the state of the run."""
 ARGUMENTS_CHARACTERS = 4 * 1024 + 1
-"""Maximum length of the arguments in the lineage of an answer, including a `…` in place of the rest."""
+"""Maximum length of changed call arguments in the lineage of an answer, including a `…` in place of the rest."""
 MAX_OPTIONS = 1_000
 """Maximum number of options of one question."""
 QUESTION_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, value_name: str
 
 
 def shorten_arguments(arguments: Mapping[str, Any]) -> Any:
-    """Return the arguments of an answer for its lineage; if they are long, the first characters of their JSON."""
+    """Return changed call arguments for the lineage of an answer; if they are long, the start of their JSON."""
     text = pydantic_core.to_json(arguments).decode()
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
 
@@ -113,6 +113,7 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
 
 
 def _normalize_approval(request: Request, answer: Any) -> dict[str, Any]:
+    # A node of the plan can also request an APPROVAL; only the approval of a call has the purpose `approval`.
     is_call_approval = request.purpose == "approval"
     allowed_keys = ("approved", "reason", "arguments", "remember") if is_call_approval else ("approved", "reason")
     parts = _check_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
@@ -223,12 +224,15 @@ def default_answer(request: Request) -> Any:
     assert isinstance(request.on_timeout, Mapping)
     answer = normalize_answer(request, request.on_timeout["default"])
     if adds_nodes(request, answer):
-        raise BadAnswer("only a person can add nodes to a running plan; write the nodes into the plan")
+        raise BadAnswer("a default answer must not add nodes to a running plan; write the nodes into the plan document")
     return answer
 
 
 def adds_nodes(request: Request, answer: Any) -> bool:
-    """Return whether an answer in its normal form adds nodes to the plan."""
+    """Return whether an answer in its normal form adds nodes to the plan.
+
+    A retry with changed arguments adds a node: the new node replaces the failed node.
+    """
     if request.purpose == "error":
         return "arguments" in answer
     return request.type == "GUIDANCE" and "nodes" in answer
@@ -260,7 +264,7 @@ _NORMALIZERS: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
 
 
 def _normalize_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
-    example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
+    example = '{"data": {"finish": true}} or an increase such as {"data": {"tokens": 50000}}'
     data = _check_object(answer, ("data",), example).get("data")
     if isinstance(data, Mapping) and "finish" in data:
         if data["finish"] is not True or len(data) > 1:
@@ -286,7 +290,9 @@ def _normalize_error_action(answer: Any) -> dict[str, Any]:
     normal_parts: dict[str, Any] = {"action": action}
     for name, required_action in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != required_action:
-            raise BadAnswer(f"{name!r} is only allowed with {required_action!r}, and {action!r} is selected")
+            raise BadAnswer(
+                f"the key {name!r} is only allowed with the action {required_action!r}, but {action!r} is selected"
+            )
     if action == "value":
         if "value" not in parts:
             raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')

@@ -155,8 +155,8 @@ def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> N
     human = {**_GUIDANCE, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
     [problem] = problems_of(plan_of(node("ask", human=human)))
     assert problem.message == (
-        "the default does not fit the question: only a person can add nodes to a running plan; "
-        "write the nodes into the plan"
+        "the default does not fit the question: a default answer must not add nodes to a running plan; "
+        "write the nodes into the plan document"
     )
 
 
