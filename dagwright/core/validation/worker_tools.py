@@ -210,10 +210,7 @@ def slots_rejection(task_id: str, result: Any, tool: ToolDeclaration) -> str | N
     if not isinstance(result, Mapping):
         return f"the result of {task_id!r} must be an object with the output slots of {tool.name!r}: {slots}"
     problem = tool.worker.slots_problem([*result], is_partial=False)
-    return (
-        problem
-        and f"the result of {task_id!r} must have exactly the slots {slots}, of which some may be null; {problem}"
-    )
+    return problem and f"the result of {task_id!r} must have exactly these slots (some may be null): {slots}; {problem}"
 
 
 def missing_slots(

@@ -311,12 +311,13 @@ def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
 
 
 def test_long_values_in_the_document_are_references() -> None:
-    short_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
+    # The limit for outputs is 8 KiB in `sub_goals` and 2 KiB in `rounds`.
+    medium_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     sub_goal_with_long_param = sub_goal(2, "pick", name="é" * 1_000)
     run = RoundsRun(
         continue_response(PICK_MAERSK, sub_goal_with_long_param),
         failed_response("no"),
-        worker_results={"sg1": short_outputs, "sg2": long_outputs},
+        worker_results={"sg1": medium_outputs, "sg2": long_outputs},
     )
     run.run_to_end()
     actual = _document(run)
@@ -324,7 +325,7 @@ def test_long_values_in_the_document_are_references() -> None:
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
     assert actual["completed_outputs"]["1"] == outputs
     first_sub_goal, second_sub_goal = actual["sub_goals"]
-    assert first_sub_goal["result"] == short_outputs
+    assert first_sub_goal["result"] == medium_outputs
     assert [{*second_sub_goal[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
     expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
     assert [
@@ -445,7 +446,7 @@ def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
     assert run.scheduler.output() == ("answer", None)
 
 
-def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> None:
+def test_failed_deliverable_sub_goal_stays_failed_and_failed_support_sub_goal_is_superseded() -> None:
     worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     other_clarification = sub_goal(8, "clarify", question="Other?")
     run = RoundsRun(
@@ -486,7 +487,7 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     } == accepts_result
     run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
     planner_tasks = run.start_second_planner_call()
-    message_start = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
+    message_start = "the result of 'sg1' must have exactly these slots (some may be null): numbers; "
     for result, message in (
         ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
         ({}, f"{message_start}missing: 'numbers'"),
