@@ -7,7 +7,7 @@ only the parts that it reads and not the whole results around them.
 The package of the CEL library imports an interactive shell (prompt_toolkit and more). The import takes 0.15 s, longer
 than most commands. Therefore only this module imports the package, when it compiles the first condition.
 
-This module must not import the scheduler. It evaluates only string literals.
+This module must not import the scheduler. It evaluates no conditions, only the string literals in them.
 """
 
 import re
@@ -67,9 +67,9 @@ _TOKEN = re.compile(
 _KEYWORDS = frozenset({"true", "false", "null", "in"})
 _RESERVED_NAMES = frozenset({"inputs", "item", "index"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
-_UNORDERED_MACROS = frozenset({"map", "filter"})
-_OPERAND_BOUNDS = frozenset("()[]{},&|?:")
-"""Signs that can stand directly before or after a comparison that is a whole operand."""
+_UNSUPPORTED_MACROS = frozenset({"map", "filter"})
+_COMPARISON_DELIMITERS = frozenset("()[]{},&|?:")
+"""Signs that can delimit a comparison. Any other sign belongs to an operand, such as `+` in `a + path == "x"`."""
 _MAX_PATTERN_CHARACTERS = 200
 """Longest pattern in `matches()`; the library compiles it again for every evaluation."""
 
@@ -167,10 +167,10 @@ class _ConditionParser:
         index = 0
         while index < len(self.tokens):
             token = self.tokens[index]
-            follows_dot = self._is_sign(index - 1, ".")
+            follows_dot = self._is_token(index - 1, ".")
             if token.kind != "name":
                 index += 1
-            elif self._is_sign(index + 1, "("):
+            elif self._is_token(index + 1, "("):
                 if token.text == "matches":
                     self.analysis.patterns.append(self._parse_pattern(index))
                 index = self._parse_comprehension(index) if follows_dot and token.text in _MACROS else index + 1
@@ -184,7 +184,7 @@ class _ConditionParser:
 
     def _parse_comprehension(self, index: int) -> int:
         macro = self.tokens[index].text
-        if macro in _UNORDERED_MACROS:
+        if macro in _UNSUPPORTED_MACROS:
             raise ValueError(f"{macro}() cannot be used in a condition; use all(), exists() or exists_one()")
         if index < self.loop_end:
             raise ValueError(f"{macro}() cannot be inside another comprehension")
@@ -241,7 +241,10 @@ class _ConditionParser:
         return end
 
     def _parse_node_id(self, index: int) -> tuple[str, int]:
-        """Return the node id after the word `nodes`, even if a node has the id `nodes`."""
+        """Return the node id after the word `nodes`, and the position after the id.
+
+        `nodes` is always the keyword, even if a node has the id `nodes`.
+        """
         steps, end = self._parse_steps(index + 1, max_steps=1)
         if not steps or not isinstance(steps[0], str):
             raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
@@ -251,11 +254,11 @@ class _ConditionParser:
         """Return the keys and indices at a position, and the position after them."""
         steps: list[str | int] = []
         while len(steps) < max_steps:
-            if self._is_sign(index, ".") and self._kind(index + 1) == "name" and not self._is_sign(index + 2, "("):
+            if self._is_token(index, ".") and self._kind(index + 1) == "name" and not self._is_token(index + 2, "("):
                 steps.append(self.tokens[index + 1].text)
                 index += 2
                 continue
-            step = self._parse_key(index + 1) if self._is_sign(index, "[") and self._is_sign(index + 2, "]") else None
+            step = self._parse_key(index + 1) if self._is_token(index, "[") and self._is_token(index + 2, "]") else None
             if step is None:
                 break
             steps.append(step)
@@ -271,7 +274,7 @@ class _ConditionParser:
     def _replace_path(self, start: int, end: int, *, source: Source, node: str, steps: Steps, is_in_loop: bool) -> None:
         """Replace a path, and a size() or has() around it, by a variable."""
         aspect: Literal["value", "size", "presence"] = "value"
-        is_call = self._is_sign(start - 1, "(") and self._is_sign(end, ")") and not self._is_sign(start - 3, ".")
+        is_call = self._is_token(start - 1, "(") and self._is_token(end, ")") and not self._is_token(start - 3, ".")
         function = self.tokens[start - 2].text if is_call and self._kind(start - 2) == "name" else ""
         if function in ("size", "has"):
             aspect = "size" if function == "size" else "presence"
@@ -281,37 +284,37 @@ class _ConditionParser:
         variable = f"{self.prefix}{len(self.analysis.reads)}"
         compared_texts = self._comparison_literals(start, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
-        # The spaces separate the variable from a word directly before a replaced bracket: `1 in[...]`.
+        # The spaces separate the variable from a word that directly follows the path: `rows[0]in [1, 2]`.
         self.pieces += [self.text[self.copied_end : self.tokens[start].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
 
     def _comparison_literals(self, start: int, end: int) -> tuple[str, ...]:
-        """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
+        """Return the literal texts that a path is compared with; empty if the path is only a part of an operand."""
         if self._is_equality(end):
             first_index, literal_indices, end_index = start, [end + 2], end + 3
         elif self._is_equality(start - 2):
             first_index, literal_indices, end_index = start - 3, [start - 3], end
-        elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
+        elif self._is_token(end, "in") and self._is_token(end + 1, "["):
             end_index = self._closing_index(end + 1) + 1
             first_index, literal_indices = start, [*range(end + 2, end_index - 1, 2)]
-            if not all(self._is_sign(index, ",") for index in range(end + 3, end_index - 1, 2)):
+            if not all(self._is_token(index, ",") for index in range(end + 3, end_index - 1, 2)):
                 return ()
         else:
             return ()
-        if not (self._is_operand_bound(first_index - 1) and self._is_operand_bound(end_index)):
+        if not (self._is_delimiter(first_index - 1) and self._is_delimiter(end_index)):
             return ()
         texts = [_text_of(self.tokens[index].text) for index in literal_indices if self._kind(index) == "string"]
         return tuple(text for text in texts if text is not None)
 
     def _is_equality(self, index: int) -> bool:
-        return self._is_sign(index, "=" if self._is_sign(index, "=") else "!") and self._is_sign(index + 1, "=")
+        return self._is_token(index, "=" if self._is_token(index, "=") else "!") and self._is_token(index + 1, "=")
 
-    def _is_operand_bound(self, index: int) -> bool:
-        """Return whether an operand can start after a token or end before it; the ends of the text count as tokens."""
-        return not 0 <= index < len(self.tokens) or self.tokens[index].text in _OPERAND_BOUNDS
+    def _is_delimiter(self, index: int) -> bool:
+        """Return whether a token can delimit a comparison; true also if the index is before or after all tokens."""
+        return not 0 <= index < len(self.tokens) or self.tokens[index].text in _COMPARISON_DELIMITERS
 
-    def _is_sign(self, index: int, sign: str) -> bool:
-        return 0 <= index < len(self.tokens) and self.tokens[index].text == sign
+    def _is_token(self, index: int, text: str) -> bool:
+        return 0 <= index < len(self.tokens) and self.tokens[index].text == text
 
     def _kind(self, index: int) -> str:
         return self.tokens[index].kind if 0 <= index < len(self.tokens) else ""
