@@ -1,4 +1,4 @@
-"""Texts of drawings: shortened, without characters that hide or reorder other characters, and escaped. Pure."""
+"""Texts of drawings: shortened, without characters that hide or reorder other characters, and escaped."""
 
 import re
 import unicodedata
@@ -29,7 +29,7 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
 
 
 def single_line(text: str) -> str:
-    """Return a text on one line, with a visible mark for each character that would hide or reorder other characters."""
+    """Return a text on one line. U+FFFD replaces each character that would hide or reorder other characters."""
     return _UNSAFE_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
 
 

@@ -35,7 +35,7 @@ def parse_jsonpath(text: str) -> "jsonpath.JSONPath | jsonpath.CompoundJSONPath"
     try:
         return jsonpath.JSONPathEnvironment(strict=True).compile(text)
     except (jsonpath.JSONPathError, RecursionError) as error:
-        # `str` of an error at the end of a query may fail; the first argument of the error is always available.
+        # `str(error)` may fail for a syntax error at the end of the query; `error.args` is always available.
         reason = str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
         raise ValueError(f"{text[:200]!r} is not a JSONPath query: {reason}") from None
 
@@ -59,14 +59,14 @@ PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def parser_of(name: str) -> Callable[[str], Any] | None:
-    """Return the parser of a format, of the engine or of a plugin; `None` for an unknown format."""
+    """Return the parser of a format that the engine or a plugin defines; `None` for an unknown format."""
     return PARSERS.get(name) or text_format_parser(name)
 
 
 class TextFormatKeyword:
     """The keyword `x-dagwright-text`, in the interface that jsonschema_rs requires."""
 
-    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
+    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - required signature
         parse = parser_of(value) if isinstance(value, str) else None
         if parse is None:
             known_formats = [*PARSERS, *text_format_names()]
@@ -85,7 +85,7 @@ ENTITY_KEYWORD: Final = "x-dagwright-entity"
 class EntityKeyword:
     """The keyword `x-dagwright-entity`, in the interface that jsonschema_rs requires."""
 
-    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
+    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - required signature
         if not isinstance(value, list) or not value or not all(isinstance(kind, str) for kind in value):
             raise ValueError(f"{ENTITY_KEYWORD} is {value!r}, expected a list of kinds of entities")
 
