@@ -74,8 +74,11 @@ class PagedPlan:
         self._pages[event_id] = None
 
     def add(self, event_id: int, page: Any) -> CompiledPlan | None:
-        """Add a page; return the plan after the last page if the pages are valid. The workflow reports invalid
-        pages.
+        """Add a page.
+
+        Returns:
+            The plan when all pages have been added; `None` before, or if a page is invalid, which the workflow reports
+            itself.
         """
         self._pages[event_id] = page
         if len(self._pages) < self.count or None in self._pages.values():
@@ -172,7 +175,7 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
 
 
 class _Call:
-    """Call of a sub-plan with its node; without a node if the call was abandoned and retried."""
+    """Call of a sub-plan, and the node that made the call. The node is `None` if the call was abandoned and retried."""
 
     def __init__(self, call_id: str | None, scheduler: "RunScheduler") -> None:
         self.id = call_id or ""
@@ -202,8 +205,8 @@ async def _error_of(kind: str, attributes: Any, converter: DataConverter) -> Bas
 COMPILE_PLAN, LOAD_PLAN = (
     f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARATION_IDS = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
-"""Type of an activity before the first node -> id under which it is recorded; no node can have this id."""
+PREPARATION_IDS = {id_.removeprefix(wire.INTERNAL_ID_PREFIX): id_ for id_ in (COMPILE_PLAN, LOAD_PLAN)}
+"""Type of an activity that prepares a plan -> id of this activity in the replay. No node can have this id."""
 
 
 class ExecutionStart:
@@ -265,7 +268,7 @@ class ExecutionStart:
         self._pages.expect(event_id)
 
     def handle(self, activity_id: str, event_id: int, payload: Payload) -> bool:
-        """Handle the result of an activity; return whether the activity runs before the first node.
+        """Handle the result of an activity; return whether the activity loads start data.
 
         Args:
             activity_id: id of the activity, or one of `PREPARATION_IDS`.
@@ -290,14 +293,14 @@ class ExecutionStart:
             self.plan = plan_from_columns(plan_columns)
 
     def _handle_items(self, loaded_items: Mapping[str, Any]) -> None:
-        """Handle the items of a map batch that were too large for its input."""
+        """Add the items of a map batch. An activity loads them if they are too large for the input of the batch."""
         if self.map_batch is not None:
             self.map_batch = MapBatchInput(
                 self.map_batch.node_ends, value_from_json(loaded_items["value"], loaded_items.get("stored"))
             )
 
     def _add_piece(self, activity_id: str, piece: str) -> None:
-        """Add a piece of the state that was too large for the input.
+        """Add a piece of the state. A state that is too large for the input is loaded in pieces.
 
         Args:
             activity_id: id of the activity that loaded the piece.

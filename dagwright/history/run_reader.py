@@ -94,7 +94,7 @@ class HistoryReader:
             WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
         )
         self.execution = self._execution(run_id, number)
-        """The newest known execution."""
+        """The execution that is being read or was read last."""
         self.marks = WaitMarks()
         """Tasks of the replay that are shown as waiting, until further events are applied."""
         self.lock = asyncio.Lock()
@@ -106,7 +106,7 @@ class HistoryReader:
             if event.event_id > event_id:
                 break
             await self._apply_event(self.execution, event)
-        # The replay holds back the last batch of events, because an update of the batch may follow.
+        # The replay holds back the last batch of events, because the next events may be workflow updates of this batch.
         await self.execution.replay.apply_held_batch()
 
     async def read_to_end(self) -> None:
@@ -115,10 +115,10 @@ class HistoryReader:
             async for event in self._handle(self.execution).fetch_history_events():
                 await self._apply_event(self.execution, event)
             await self.execution.replay.apply_held_batch()
-            current_execution = self._current_execution()
-            if current_execution is self.execution:
+            next_execution = self._execution_to_read()
+            if next_execution is self.execution:
                 return
-            self.execution = current_execution
+            self.execution = next_execution
 
     async def follow(self) -> None:
         """Read the history as it grows, across new executions and connection losses, until the run has ended.
@@ -139,7 +139,7 @@ class HistoryReader:
 
     async def _apply_pages(self) -> AsyncIterator[None]:
         """Apply the history of one execution page by page, as long as the server responds."""
-        execution = self._current_execution()
+        execution = self._execution_to_read()
         events = self._handle(execution).fetch_history_events(
             wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.ALL_EVENT
         )
@@ -166,8 +166,8 @@ class HistoryReader:
         await decode_payloads(event, self._converter)
         await execution.replay.apply(event)
 
-    def _current_execution(self) -> Execution:
-        """Return the execution that `self.execution` continued as, or else `self.execution`."""
+    def _execution_to_read(self) -> Execution:
+        """Return the next execution if `self.execution` has continued as new, otherwise `self.execution`."""
         continued_as = self.execution.replay.continued_as
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
@@ -225,7 +225,7 @@ class RunReader:
         try:
             while True:
                 with suppress(TimeoutError):
-                    # `wait_for` loses a cancellation that arrives together with the awaited result.
+                    # Not `asyncio.wait_for`: it loses a cancellation that arrives together with the awaited result.
                     async with asyncio.timeout(DESCRIBE_PAUSE_S):
                         await reader.change_event.wait()
                 reader.change_event.clear()
@@ -313,18 +313,18 @@ class RunReader:
         return description
 
     async def _view_with_retries(
-        self, reader: HistoryReader, last_description: WorkflowExecutionDescription
+        self, reader: HistoryReader, initial_description: WorkflowExecutionDescription
     ) -> RunView:
         """Return the current state of the run, with retries if the server does not respond.
 
         Args:
-            last_description: the last result of `describe`; a closed run is not described again.
+            initial_description: description used for a closed run, which is not described again.
         """
         give_up_at = time.monotonic() + LOST_SERVER_S
         while True:
             try:
                 is_closed = reader.execution.replay.is_closed
-                description = last_description if is_closed else await self._describe(reader.execution.run_id)
+                description = initial_description if is_closed else await self._describe(reader.execution.run_id)
                 return await self._view(reader, description)
             except RPCError:
                 if time.monotonic() > give_up_at:
@@ -362,7 +362,7 @@ class RunReader:
                 }
                 reasons |= {task: view.reason for task, view in waiting_children.items()}
                 reader.marks.put(replay.scheduler, reasons)
-            # The workflow task that waits for a slot is one of `calls`.
+            # `calls` includes the workflow task, so `waits_for_workflow_slot` counts as one waiting call.
             waiting_count = len(unserved_calls) + len(paused_calls) + len(deferred_calls) + waits_for_workflow_slot
             all_work_waits = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
             return RunView(
@@ -391,7 +391,7 @@ class RunReader:
     async def _no_worker_notes(
         self, unserved_calls: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
-        """Return advice about calls that wait for a worker, with the tools in the memo of the top-level run."""
+        """Return advice about calls that wait for a worker, naming the tools from the memo of the top-level run."""
         # The top-level run may have been removed after its retention period.
         with suppress(RunNotFound):
             if (root := root_in(await description.memo())) is not None:
@@ -419,7 +419,7 @@ class RunReader:
 
 
 def tools_of(memo: Mapping[str, Any]) -> list[str]:
-    """Return the `--tools` of a run, from its memo."""
+    """Return the values of the option `--tools`, from the memo of a run."""
     tools = memo.get(wire.MEMO_TOOLS)
     return [str(reference) for reference in tools] if isinstance(tools, list) else []
 
