@@ -3,7 +3,8 @@
 A replan starts when every node of the plan has ended. So two failures cause one replan, and it includes the results of
 nodes that were running when a node failed.
 
-Replay: IDs, order and content of the nodes are part of a run's history.
+Replay: the title and messages of a replanning call, and the IDs and order of the abandoned nodes, are part of a run's
+history.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,8 +42,8 @@ class ReplanReason:
     """Reason for a replan.
 
     Args:
-        node_id: ID of a node that failed, of a node with guidance from a person, or of an answer that reports missing
-            information.
+        node_id: ID of the node that causes the replan: it failed, it received guidance from a person, or it writes the
+            answer and reports missing information.
         description: description of the failure, the guidance or the missing information.
     """
 
@@ -67,7 +68,11 @@ def reasons_of(steps: Sequence[Step], *, handled_ids: Collection[str]) -> list[R
 
 
 def reason_of_missing_information(node: CompiledNode, missing_texts: Sequence[str]) -> ReplanReason:
-    """Return the reason for a replan after an answer that reports missing information."""
+    """Return the reason for a replan if an answer reports missing information.
+
+    Args:
+        node: the node that writes the answer.
+    """
     return ReplanReason(
         node.id, f"missing in the answer: {cut_bytes('; '.join(missing_texts), max_bytes=_REASON_BYTES)}"
     )
@@ -120,8 +125,8 @@ def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequenc
 def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> StepMessages:
     """Return the messages of a replanning call: the outcome of each node, and the reasons for the replan.
 
-    Results of completed nodes are passed by reference. All other nodes are described as they are now, because another
-    node may replace them later.
+    Results of completed nodes are passed by reference. The outcomes of all other nodes are copied into the messages: if
+    a new node replaces such a node, a reference returns the result of the new node.
     """
     completed_steps = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_per_step(steps)
@@ -173,10 +178,10 @@ def unreachable_ids(state: "RunState", steps: Sequence[Step], replaced_ids: Coll
 
 
 def _can_start(state: "RunState", node: CompiledNode, unreachable_numbers: Collection[int | None]) -> bool:
-    """Check whether a blocked node may start once all of its reachable dependencies have ended."""
-    sufficient_statuses = (*_DONE_STATUSES, *REPLACEABLE_STATUSES)
+    """Check whether enough dependencies of a blocked node are done, are replaced, or can still run."""
+    done_or_replaceable = (*_DONE_STATUSES, *REPLACEABLE_STATUSES)
     reachable_count = sum(
-        number not in unreachable_numbers and state.records[number].status in sufficient_statuses
+        number not in unreachable_numbers and state.records[number].status in done_or_replaceable
         for number in node.dependencies
     )
     kind, required_count = node.join
