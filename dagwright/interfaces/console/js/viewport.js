@@ -56,9 +56,9 @@ export class Viewport {
     this.#onMove();
   }
 
-  /** Moves a point of the drawing to the centre, at a minimum scale. */
-  center(x, y, scale) {
-    this.scale = Math.max(this.scale, scale);
+  /** Moves a point of the drawing to the centre, and zooms in if the scale is below `minScale`. */
+  center(x, y, minScale) {
+    this.scale = Math.max(this.scale, minScale);
     this.x = this.#canvas.clientWidth / 2 - x * this.scale;
     this.y = this.#canvas.clientHeight / 2 - y * this.scale;
     this.#onMove();
