@@ -1,6 +1,7 @@
 """The search index: names split into words, and a list of all words.
 
-The search tables of earlier versions are dropped; revision 0005 indexes all names.
+This revision drops the search tables of earlier application versions, and creates empty tables. Revision 0005 indexes
+all names.
 """
 
 import sqlalchemy as sa
@@ -30,7 +31,8 @@ _POSTGRESQL = (
     # With fastupdate, every search would scan the entries pending since the last vacuum.
     "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))"
     " WITH (fastupdate = off)",
-    # On `lower(word)` although `word` is lower case: with an index on `word`, equality comparisons would use trigrams.
+    # All words are lower case, but the index is on `lower(word)`: PostgreSQL would use a trigram index on `word` for
+    # equality comparisons too, where the unique index is faster.
     "CREATE INDEX search_word_by_trigram ON search_word USING gin (lower(word) gin_trgm_ops) WITH (fastupdate = off)",
 )
 _REQUIREMENTS = {
@@ -40,7 +42,7 @@ _REQUIREMENTS = {
 
 
 def upgrade() -> None:
-    """Create the tables and their indexes again."""
+    """Drop the search tables of earlier application versions, and create new tables and indexes."""
     connection = op.get_bind()
     if connection.dialect.name == "sqlite":
         op.execute("DROP TABLE IF EXISTS party_trigram_count")
