@@ -1,9 +1,9 @@
 """`python -m benchmarks.entities [--parties N] [--database URL]`: search times among a million parties.
 
 Fills a store without its search index, builds the index by opening the store, and measures each kind of search. Without
-a URL, the store is a temporary SQLite file. The database of a URL must be empty, and the rows stay in it.
-Results for a million parties are saved. The exit code is 1 only if a figure misses its goal by more than the factor
-1.5.
+`--database`, the store is a temporary SQLite file. A database at URL must be empty, and keeps the rows afterwards.
+The results are saved if N is a million or more. The exit code is 1 only if a figure exceeds its goal by more than the
+factor 1.5.
 """
 
 import argparse
@@ -194,9 +194,7 @@ def main() -> int:
         try:
             started_at = time.monotonic()
             database.read(lambda session: session.connection())
-            index_figure = Figure(
-                "building the index of a store that has none", time.monotonic() - started_at, None, unit="s"
-            )
+            index_figure = Figure("first build of the search index", time.monotonic() - started_at, None, unit="s")
             figures = [index_figure, *measure(database, targets)]
         finally:
             database.dispose()
@@ -206,7 +204,7 @@ def main() -> int:
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
         description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
         save_document(
-            _RESULTS, f"entities-{backend}", text=format_table(figures), document=document, repetitions_text=description
+            _RESULTS, f"entities-{backend}", text=format_table(figures), document=document, workload_text=description
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 

@@ -90,7 +90,7 @@ def save_figures(figures: Sequence[Figure], folder: Path, *, name: str, measurem
         name,
         text=format_table(figures),
         document={"pairs": measurement_pairs, "figures": rows},
-        repetitions_text=f"{measurement_pairs} pairs",
+        workload_text=f"{measurement_pairs} pairs",
     )
 
 
@@ -99,11 +99,11 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
     return {**asdict(figure), "verdict": figure.verdict}
 
 
-def save_document(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions_text: str) -> None:
+def save_document(folder: Path, name: str, *, text: str, document: Mapping[str, Any], workload_text: str) -> None:
     """Write `<name>.json` with a document and `<name>.md` with a text; add details of the machine to both files.
 
     Args:
-        repetitions_text: number of repetitions, in words.
+        workload_text: size of the measured workload in words, such as `20 pairs`.
     """
     load = round(os.getloadavg()[0], 1)
     machine = {
@@ -115,7 +115,7 @@ def save_document(folder: Path, name: str, *, text: str, document: Mapping[str, 
     folder.mkdir(exist_ok=True)
     json_text = json.dumps({"machine": machine, **document}, indent=1)
     (folder / f"{name}.json").write_text(json_text + "\n", encoding="utf-8")
-    note = f"{machine['cores']} cores, Python {machine['python']}, {repetitions_text}, load {load} at the end."
+    note = f"{machine['cores']} cores, Python {machine['python']}, {workload_text}, load {load} at the end."
     (folder / f"{name}.md").write_text(f"{text}\n\n{note}\n", encoding="utf-8")
 
 

@@ -345,7 +345,7 @@ def main() -> int:
     if not options.quick:
         document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
         save_document(
-            _RESULTS, "many", text=format_table(figures), document=document, repetitions_text=f"{options.pairs} pairs"
+            _RESULTS, "many", text=format_table(figures), document=document, workload_text=f"{options.pairs} pairs"
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 

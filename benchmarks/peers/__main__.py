@@ -172,7 +172,7 @@ def main() -> int:
         "crashes": {name: [crash.to_json() for crash in engine_crashes] for name, engine_crashes in crashes.items()},
         "goals": [figure_to_json(figure) for figure in goal_figures],
     }
-    save_document(_RESULTS, "peers", text=text, document=document, repetitions_text=f"{options.rounds} rounds")
+    save_document(_RESULTS, "peers", text=text, document=document, workload_text=f"{options.rounds} rounds")
     return 1 if any(figure.verdict == "failed" for figure in goal_figures) else 0
 
 

@@ -296,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
             "rounds",
             text=format_table(figures),
             document={"figures": rows},
-            repetitions_text=f"{QUESTIONS} questions",
+            workload_text=f"{QUESTIONS} questions",
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 

@@ -205,13 +205,13 @@ def main(arguments: list[str] | None = None) -> int:
     comparisons = asyncio.run(measure(sizes, options.repeats))
     print(comparison_table(comparisons))
     if sizes == SIZES:
-        repetitions_text = f"{options.repeats} runs of each"
+        workload_text = f"{options.repeats} runs of each"
         save_document(
             _RESULTS,
             "streaming",
             text=comparison_table(comparisons),
             document=report_to_json(comparisons),
-            repetitions_text=repetitions_text,
+            workload_text=workload_text,
         )
     return 1 if written_figure(comparisons).verdict == "failed" else 0
 

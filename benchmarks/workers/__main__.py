@@ -109,7 +109,7 @@ def main() -> int:
     text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network_text}."
     print(text)
     document = {"costs": [cost.to_json() for cost in costs], "kills": [kill.to_json() for kill in kills]}
-    save_document(_RESULTS, "workers", text=text, document=document, repetitions_text=f"{options.runs} runs at once")
+    save_document(_RESULTS, "workers", text=text, document=document, workload_text=f"{options.runs} runs at once")
     return 0 if all(kill.tally.is_correct for kill in kills) and all(cost.tally.is_correct for cost in costs) else 1
 
 
