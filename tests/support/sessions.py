@@ -1,4 +1,4 @@
-"""Sessions in tests: served by the workers of this process, with a tool whose result the session names `cbu`."""
+"""Sessions in tests, served by the workers of this process. A tool stores its result in the session as `@cbu`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,13 +26,14 @@ def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
     return {"id": f"id-{name}", "name": name, "kind": "fund", "more": "x" * padding}
 
 
-class SessionBench:
-    """Sessions on the real server, and the runs of the same worker."""
+class SessionHarness:
+    """Sessions on the test server, and the runs of the same worker."""
 
     def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
         self.client = client
         self.runs = runs
         self.tool_bench = bench
+        # `Connection` sends all requests to `client`; the address of `Server` is only shown in messages.
         connection = Connection(client, Server("nowhere", "default"), frozenset())
         self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
         self.sessions = Sessions(connection, self.client_runs, task_queue=runs.task_queue)
@@ -40,7 +41,10 @@ class SessionBench:
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
     ) -> PrepareTurn:
-        """Return a function that prepares a turn. In its nodes, `@NAME` becomes the ID of this name in the session."""
+        """Return a function that prepares a turn.
+
+        In the arguments of its nodes, `@NAME` is replaced by the ID of the entity with this name in the session.
+        """
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
             ids = {name: str(entity["id"]) for name, entity in session.names.items()}
@@ -76,12 +80,14 @@ def _fill_arguments(node: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str
 
 
 @asynccontextmanager
-async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
+async def session_harness(
+    client: Client, folder: Path, *, workflow_cache: bool = True
+) -> AsyncIterator[SessionHarness]:
     """Serve sessions. At the end of the block, check and replay closed sessions."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
     async with serving_runs(
         client, registry, settings=Settings(state_dir=folder), workflow_cache=workflow_cache
     ) as runs:
-        yield SessionBench(client, runs, bench)
+        yield SessionHarness(client, runs, bench)
         await runs.check_runs()

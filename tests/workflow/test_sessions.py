@@ -27,7 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call
 from tests.support.people import hold_node
 from tests.support.runs import Document, Handle, document_of, raw_value
-from tests.support.sessions import SessionBench, session_bench
+from tests.support.sessions import SessionHarness, session_harness
 
 pytestmark = pytest.mark.server
 
@@ -35,13 +35,13 @@ _IDENTIFYING_ATTRIBUTES = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_
 
 
 @pytest.fixture(scope="module")
-async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionBench]:
-    async with session_bench(client, tmp_path_factory.mktemp("sessions")) as bench:
+async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionHarness]:
+    async with session_harness(client, tmp_path_factory.mktemp("sessions")) as bench:
         yield bench
 
 
 @pytest.fixture
-async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
+async def bench(cached_bench: SessionHarness) -> AsyncIterator[SessionHarness]:
     """Sessions of a worker that the tests share. After each test, the histories are checked and replayed."""
     yield cached_bench
     await cached_bench.runs.check_runs()
@@ -52,7 +52,7 @@ def _fund_and_held_nodes(gate_name: str) -> tuple[Document, Document]:
     return call("a", "name_fund", name="Apex"), hold_node("b", gate_name, "a")
 
 
-async def _start_session(bench: SessionBench, session_name: str, **options: Any) -> Handle:
+async def _start_session(bench: SessionHarness, session_name: str, **options: Any) -> Handle:
     """Start the workflow of a session. `check_runs` does not check this workflow."""
     return await bench.client.start_workflow(
         wire.WORKFLOW_SESSION,
@@ -63,7 +63,7 @@ async def _start_session(bench: SessionBench, session_name: str, **options: Any)
     )
 
 
-async def test_turn_uses_the_at_name_that_an_earlier_turn_set(bench: SessionBench, unique_name: str) -> None:
+async def test_turn_uses_the_at_name_that_an_earlier_turn_set(bench: SessionHarness, unique_name: str) -> None:
     first_turn = await bench.sessions.start_turn(
         unique_name, bench.turn(call("a", "name_fund", name="Apex"), request="Make it.")
     )
@@ -84,7 +84,7 @@ async def test_turn_uses_the_at_name_that_an_earlier_turn_set(bench: SessionBenc
     assert (result["status"], result["context"]) == ("ended", session.names)
 
 
-async def _is_idle_on_server(bench: SessionBench, session_name: str) -> bool:
+async def _is_idle_on_server(bench: SessionHarness, session_name: str) -> bool:
     """Return whether a session has no open child and no open workflow task.
 
     A session with the status `idle` may still have both, because it receives the end of a run twice: as a signal and as
@@ -95,7 +95,7 @@ async def _is_idle_on_server(bench: SessionBench, session_name: str) -> bool:
 
 
 async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_turn(
-    bench: SessionBench, unique_name: str
+    bench: SessionHarness, unique_name: str
 ) -> None:
     answers: list[str | None] = []
     long_turn = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
@@ -125,7 +125,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     await bench.close(unique_name)
 
 
-async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(bench: SessionBench, unique_name: str) -> None:
+async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(bench: SessionHarness, unique_name: str) -> None:
     busy_requests: list[str] = []
     held_turn = bench.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
     first_turn = await bench.sessions.start_turn(unique_name, held_turn)
@@ -157,7 +157,7 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(bench: S
     await bench.close(unique_name)
 
 
-async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, unique_name: str) -> None:
+async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionHarness, unique_name: str) -> None:
     prepare = bench.turn(call("a", "name_fund", name="Apex"))
     run_id = f"{unique_name} run"
     first_start, second_start = await asyncio.gather(
@@ -176,7 +176,7 @@ async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, uni
     await bench.close(unique_name)
 
 
-async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionBench, unique_name: str) -> None:
+async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionHarness, unique_name: str) -> None:
     node = call("a", "name_fund", name="Apex")
     session_names = [f"{unique_name} {n}" for n in range(3)]
     run_id, separate_run_id = f"{unique_name} run", f"{unique_name} alone"
@@ -215,7 +215,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
 
 @pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
 async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
-    bench: SessionBench, unique_name: str, channel: str
+    bench: SessionHarness, unique_name: str, channel: str
 ) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     handle = bench.client.get_workflow_handle(started_turn.workflow_id)
@@ -241,14 +241,14 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
         await bench.close(unique_name)
 
 
-async def _wait_until_idle(bench: SessionBench, session_name: str) -> None:
+async def _wait_until_idle(bench: SessionHarness, session_name: str) -> None:
     async def is_idle() -> bool:
         return (await bench.sessions.find(session_name)).session.status == "idle"
 
     await eventually(is_idle)
 
 
-async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: SessionBench, unique_name: str) -> None:
+async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: SessionHarness, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     await eventually(lambda: unique_name in bench.tool_bench.entered)
     await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
@@ -261,7 +261,7 @@ async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: 
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
 
 
-async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionBench, unique_name: str) -> None:
+async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionHarness, unique_name: str) -> None:
     handle = await _start_session(bench, unique_name)
     cases: list[tuple[Any, str]] = [
         ((), "invalid"),
@@ -281,7 +281,7 @@ async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionB
 
 
 async def test_session_ignores_invalid_messages_and_records_failed_starts(
-    bench: SessionBench, unique_name: str
+    bench: SessionHarness, unique_name: str
 ) -> None:
     handle = await _start_session(bench, unique_name)
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
@@ -308,7 +308,7 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
 
 
 async def test_error_of_a_session_with_invalid_input_describes_the_valid_input(
-    bench: SessionBench, unique_name: str
+    bench: SessionHarness, unique_name: str
 ) -> None:
     expected = f'expected {{"session_id": "{unique_name}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
@@ -330,7 +330,7 @@ async def test_error_of_a_session_with_invalid_input_describes_the_valid_input(
     ).message == f"the workflow ID of a session is session-NAME, not {unique_name!r}"
 
 
-async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionBench, unique_name: str) -> None:
+async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionHarness, unique_name: str) -> None:
     handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique_name, workflow="RunPlans")
     failure = await _wait_for_failure(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
@@ -345,7 +345,7 @@ async def _wait_for_failure(handle: Handle) -> ApplicationError:
     return failure.value.cause
 
 
-async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: SessionBench, unique_name: str) -> None:
+async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: SessionHarness, unique_name: str) -> None:
     child_plan = {"plan": 1, "title": f"{unique_name} child", "nodes": [call("b", "echo", value=1)]}
     plan = {"plan": 1, "title": unique_name, "nodes": [{"id": "a", "plan": child_plan}]}
 
@@ -375,14 +375,14 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: Ses
     await bench.close(unique_name)
 
 
-async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_name: str) -> None:
+async def test_session_with_an_invalid_memo_fails(bench: SessionHarness, unique_name: str) -> None:
     handle = await _start_session(bench, unique_name, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
     assert (await _wait_for_failure(handle)).type == wire.ERROR_REJECTED
     with pytest.raises(SessionNotFound, match="cannot be read"):
         await bench.sessions.find(unique_name)
 
 
-async def test_session_ends_after_its_turn_and_restarts_without_at_names(bench: SessionBench, unique_name: str) -> None:
+async def test_session_ends_after_its_turn_and_restarts_without_at_names(bench: SessionHarness, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     ended_session = await bench.close(unique_name)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"
@@ -403,7 +403,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(bench: 
     await bench.close(unique_name)
 
 
-async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique_name: str) -> None:
+async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionHarness, unique_name: str) -> None:
     compiled = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await bench.client_runs.start(StartRequest(compiled, workflow_id=session_id(unique_name)))
@@ -418,7 +418,7 @@ async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench
 
 
 async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_names(
-    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionHarness, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
     execution_ids = []
@@ -437,7 +437,7 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_na
 
 
 async def test_terminated_turn_of_an_earlier_execution_fails(
-    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionHarness, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
     started_turn = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
@@ -450,7 +450,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
 
 
 async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
-    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionHarness, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The interval is longer than this test, so only the end of the turn stops the timer.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
@@ -474,7 +474,7 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
 
 
 async def _start_turn_and_continue_as_new(
-    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionHarness, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> StartedRun:
     """Start a turn that sets `@cbu` and waits at a gate, and make the session continue as new during the turn."""
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
@@ -494,12 +494,12 @@ async def _start_turn_and_continue_as_new(
     return started_turn
 
 
-async def _count_events_by_kind(bench: SessionBench, session_name: str) -> "Counter[EventType.ValueType]":
+async def _count_events_by_kind(bench: SessionHarness, session_name: str) -> "Counter[EventType.ValueType]":
     history = await bench.client.get_workflow_handle(session_id(session_name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 
 
-async def _end_and_check_all_executions(bench: SessionBench, session_name: str) -> None:
+async def _end_and_check_all_executions(bench: SessionHarness, session_name: str) -> None:
     """End a session, and include all its executions in `check_runs`."""
     view = await bench.sessions.find(session_name)
     description = await bench.client.get_workflow_handle(view.workflow_id).describe()
@@ -512,7 +512,7 @@ async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_on
     client: Client, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)
-    async with session_bench(client, tmp_path) as bench:
+    async with session_harness(client, tmp_path) as bench:
         prepare = bench.turn(call("a", "name_fund", name="Apex"))
         queue = bench.runs.task_queue
         unserved_sessions = sessions.Sessions(
