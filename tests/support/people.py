@@ -1,4 +1,4 @@
-"""Feedback for tests: plans with requests, and answers by update and by signal."""
+"""Helpers for tests of human feedback: nodes with requests, and answers by update and by signal."""
 
 import asyncio
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from dagwright.client.errors import OptionInvalid
 from dagwright.client.options import RunSettings, without_none
 from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
-from dagwright.core.boundary import arguments
+from dagwright.core.boundary import arguments as argument_checker
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.worker.worker import Worker
 
@@ -39,10 +39,11 @@ FUNCTIONS = dict(_public_functions())
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_annotations_of_checked_arguments_are_supported(name: str) -> None:
+def test_argument_checker_supports_the_annotations_of_the_functions_that_it_wraps(name: str) -> None:
     function = FUNCTIONS[name]
-    if function.__code__.co_filename == arguments.__file__:
-        arguments._annotations_of(function, [*inspect.signature(function).parameters.values()])
+    is_wrapped = function.__code__.co_filename == argument_checker.__file__
+    if is_wrapped:
+        argument_checker._annotations_of(function, [*inspect.signature(function).parameters.values()])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -158,7 +159,7 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
         await anext(events)
 
 
-async def test_rejected_request_has_the_status_of_the_server() -> None:
+async def test_error_of_a_rejected_request_names_the_status_code_of_the_response() -> None:
     message = r"^the Temporal server at localhost:7233 rejects the request \(PERMISSION_DENIED\): no luck$"
     with pytest.raises(ServerError, match=message) as error:
         await RequestSender(RPCStatusCode.PERMISSION_DENIED).send()

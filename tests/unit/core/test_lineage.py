@@ -19,7 +19,7 @@ from dagwright.protocol.lineage import lineage_of_locations
 from tests.support.plan_building import lineage_of, node, restored_scheduler, started_run
 
 
-def test_locations_are_ordered_distinct_and_limited() -> None:
+def test_locations_are_distinct_in_order_of_first_mention_and_limited() -> None:
     lineage = lineage_of_locations(["b.txt", "https://x.example/a", "a.txt", "b.txt", "https://x.example/a"])
     assert lineage.to_document() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
     assert lineage_from_json(json.loads(json.dumps(lineage.to_document()))).to_document() == lineage.to_document()

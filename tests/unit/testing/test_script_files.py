@@ -1,4 +1,4 @@
-"""Scripts in files: their steps, invalid scripts, and the program that serves them."""
+"""Script files: their steps, the rejection of invalid files, and the program that serves a script file."""
 
 import asyncio
 import signal
