@@ -5,7 +5,7 @@ Live events, such as `node.waiting`, depend on when the history is read.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,34 +18,31 @@ from dagwright.client.event_stream import EventStream
 from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeError, NodeStatus
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
 from dagwright.history.moment_facts import facts_of, states_of
 from dagwright.history.queues import WaitMarks
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import TextMark
-from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
+from tests.unit.interfaces.cli.views import START, node, scheduler_of, view_of
 
 MAX_STEPS = 12
 
 
-def description(event: RunEvent) -> str:
-    return f"{event.type} {event.node_id}" if isinstance(event, NodeEvent) else event.type
+def descriptions(events: Iterable[RunEvent]) -> list[str]:
+    return [f"{event.type} {event.node_id}" if isinstance(event, NodeEvent) else event.type for event in events]
 
 
 def moment_of(view: RunView, *, history_statuses: Mapping[str, NodeStatus] | None = None) -> EventMoment:
-    assert view.scheduler is not None
-    states = states_of(view.scheduler)
-    facts = facts_of(view.scheduler, states, history_statuses=history_statuses or {})
-    status = view.scheduler.status().value
-    return EventMoment(replace(view, status=status, ended_at=START + 99), states, facts)
+    scheduler = scheduler_of(view)
+    states = states_of(scheduler)
+    facts = facts_of(scheduler, states, history_statuses=history_statuses or {})
+    return EventMoment(replace(view, status=scheduler.status().value, ended_at=START + 99), states, facts)
 
 
 def durable_events(event_mapper: EventMapper, view: RunView) -> list[str]:
-    assert view.scheduler is not None
-    actual = event_mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
-    return [description(each) for each in actual.durable]
+    actual = event_mapper.events(moment_of(view), is_closed=scheduler_of(view).is_finished)
+    return descriptions(actual.durable)
 
 
 def new_mapper(reported_state: ReportedState | None = None) -> EventMapper:
@@ -57,17 +54,12 @@ class SteppedRun:
 
     def __init__(self) -> None:
         self.view = view_of(node("a"), node("b"), node("c", "a", "b"), node("d", "c"), node("e", "a"))
+        self.scheduler = scheduler_of(self.view)
         self.now = START
 
-    @property
-    def scheduler(self) -> RunScheduler:
-        assert self.view.scheduler is not None
-        return self.view.scheduler
-
     def step(self, choice: int, *, fails: bool) -> None:
-        running_tasks = [
-            task for task, state in states_of(self.scheduler).items() if state.status is NodeStatus.RUNNING
-        ]
+        states = states_of(self.scheduler)
+        running_tasks = [task for task, state in states.items() if state.status is NodeStatus.RUNNING]
         if not running_tasks:
             return
         self.now += 1
@@ -120,9 +112,8 @@ def test_item_events_of_one_moment_are_in_item_order() -> None:
     items = [f"m[{number}]" for number in range(12)]
     start_events = ["run.started", "node.started m", *(f"node.started {item}" for item in items)]
     assert durable_events(live_mapper, view) == start_events
-    assert view.scheduler is not None
     for item in reversed(items):
-        view.scheduler.complete(item, 1, at=START + 1)
+        scheduler_of(view).complete(item, 1, at=START + 1)
     end_events = [f"node.completed {item}" for item in items]
     assert durable_events(live_mapper, view) == [*end_events, "node.completed m", "run.completed"]
 
@@ -138,9 +129,8 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
     open_moment = moment_of(view)
     assert requests_in(open_moment) == [("check", True)]
-    assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
-    assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
+    assert scheduler_of(view).features.feedback.answer(answer, at=START + 1) is None
     # A client that reads the events again gets the request as answered at both moments.
     assert requests_in(open_moment) == [("check", False)]
     answered_moment = moment_of(replace(view, opened_requests={**open_moment.facts.open_requests}))
@@ -165,43 +155,34 @@ def test_node_that_is_retried_starts_again() -> None:
 
 
 def test_call_without_a_worker_is_reported_as_waiting_then_resumed() -> None:
-    view = view_of(node("a"))
-    assert view.scheduler is not None
-    live_mapper, marks = new_mapper(), WaitMarks()
+    view, live_mapper, marks = view_of(node("a")), new_mapper(), WaitMarks()
     durable_events(live_mapper, view)
-    marks.put(view.scheduler, {"a": "no worker serves its queue"})
+    marks.put(scheduler_of(view), {"a": "no worker serves its queue"})
     actual = live_mapper.events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
-    assert [description(each) for each in actual.after] == ["node.waiting a"]
-    assert (actual.before, actual.durable) == ([], [])
+    assert (actual.before, actual.durable, descriptions(actual.after)) == ([], [], ["node.waiting a"])
     marks.clear()
     actual = live_mapper.events(moment_of(view), is_closed=False)
-    assert ([description(each) for each in actual.before], actual.durable, actual.after) == (["node.resumed a"], [], [])
+    assert (descriptions(actual.before), actual.durable, actual.after) == (["node.resumed a"], [], [])
 
 
 def test_live_events_follow_the_durable_events_of_their_moment() -> None:
     """A client that connects while a node waits receives the start events first."""
     view, marks = view_of(node("a")), WaitMarks()
-    assert view.scheduler is not None
-    start_all_ready_tasks(view.scheduler)
-    marks.put(view.scheduler, {"a": "no worker serves its queue"})
+    marks.put(scheduler_of(view), {"a": "no worker serves its queue"})
     actual = new_mapper().events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
     events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_waiting_marks=True))]
-    assert [description(event) for event in events] == ["run.started", "node.started a", "node.waiting a"]
+    assert descriptions(events) == ["run.started", "node.started a", "node.waiting a"]
     assert events[1].cursor == events[2].cursor
 
 
 def test_status_of_the_run_is_reported_when_it_changes() -> None:
-    view = view_of(node("a"))
-    live_mapper = new_mapper()
-    for status, expected in (
-        ("running", []),
-        ("waiting", ["run.waiting"]),
-        ("waiting", []),
-        ("running", ["run.running"]),
-    ):
+    view, live_mapper = view_of(node("a")), new_mapper()
+    reported_types = []
+    for status in ("running", "waiting", "waiting", "running"):
         actual = live_mapper.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
-        assert [each.type for each in (*actual.before, *actual.after)] == expected
+        reported_types.append([each.type for each in (*actual.before, *actual.after)])
+    assert reported_types == [[], ["run.waiting"], [], ["run.running"]]
 
 
 @pytest.mark.parametrize(
@@ -230,21 +211,8 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
 
 
 def test_event_is_serialized_as_json() -> None:
-    error = NodeError("tool_failed", "no")
-    event = NodeEvent(
-        type="node.failed", run_id="run-1", cursor="1-9", node_id="a", status=NodeStatus.FAILED, attempts=2, error=error
-    )
-    document: dict[str, Any] = event.to_json()
-    assert document == {
-        "type": "node.failed",
-        "run_id": "run-1",
-        "cursor": "1-9",
-        "at": None,
-        "node_id": "a",
-        "status": "failed",
-        "attempts": 2,
-        "title": None,
-        "tool": None,
-        "reason": None,
-        "error": {"code": "tool_failed", "message": "no", "retryable": False},
-    }
+    fields: Any = {"type": "node.failed", "run_id": "run-1", "cursor": "1-9", "node_id": "a", "attempts": 2}
+    event = NodeEvent(**fields, status=NodeStatus.FAILED, error=NodeError("tool_failed", "no"))
+    error_document = {"code": "tool_failed", "message": "no", "retryable": False}
+    unset_fields = dict.fromkeys(("at", "title", "tool", "reason"))
+    assert event.to_json() == {**fields, **unset_fields, "status": "failed", "error": error_document}

@@ -1,8 +1,7 @@
 """`FeedbackClient` without a server: how answers are sent, and which run has the request of a sub-plan."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -59,22 +58,19 @@ class _Namespace:
 
     def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
         self.runs = runs
-        self.closed_ids: set[str] = set()
         self.sent_messages: list[tuple[str, str, Any]] = []
         """Messages without their command IDs."""
         self.command_ids: list[str] = []
         self.queries: list[str] = []
-        self.read_ids: list[str] = []
         self._update = update
         self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         def record(name: str, message: Any) -> None:
-            self.command_ids.append(message["command_id"])
-            self.sent_messages.append(
-                (workflow_id, name, {key: message[key] for key in message if key != "command_id"})
-            )
+            other_fields = dict(message)
+            self.command_ids.append(other_fields.pop("command_id"))
+            self.sent_messages.append((workflow_id, name, other_fields))
 
         async def execute_update(name: str, message: Any) -> Any:
             record(name, message)
@@ -108,17 +104,15 @@ class _Namespace:
 
         return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
 
-    def read(self, workflow_id: str) -> Any:
-        self.read_ids.append(workflow_id)
-        if workflow_id not in self.runs:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
-        return SimpleNamespace(
-            workflow_id=workflow_id,
-            title=f"Plan of {workflow_id}",
-            is_closed=workflow_id in self.closed_ids,
-            pending_commands=list,
-            scheduler=_FakeScheduler(self.runs, workflow_id, rejection=self.rejection),
-        )
+    def reader(self, workflow_id: str) -> Any:
+        async def read() -> Any:
+            if workflow_id not in self.runs:
+                raise RunNotFound(f"there is no run {workflow_id!r}")
+            scheduler = _FakeScheduler(self.runs, workflow_id, rejection=self.rejection)
+            fields = {"workflow_id": workflow_id, "title": f"Plan of {workflow_id}", "scheduler": scheduler}
+            return SimpleNamespace(**fields, is_closed=False, pending_commands=list)
+
+        return SimpleNamespace(read=read)
 
 
 def _decode_task_id(segment: str) -> str:
@@ -156,25 +150,12 @@ class _FakeScheduler:
         return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
 
 
-class _Reader:
-    """Reader of a run of the namespace."""
-
-    def __init__(self, namespace: _Namespace, workflow_id: str) -> None:
-        self._namespace = namespace
-        self._workflow_id = workflow_id
-
-    async def read(self) -> Any:
-        return self._namespace.read(self._workflow_id)
-
-
 def _feedback_client(
-    namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, missing_attribute: str = ""
+    namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, missing_attributes: Sequence[str] = ()
 ) -> FeedbackClient:
-    connection = Connection(
-        cast("Client", namespace), Server("nowhere", "default"), frozenset({missing_attribute} - {""})
-    )
-    open_reader: Callable[[str], Any] = reader or partial(_Reader, namespace)
-    return FeedbackClient(connection, open_reader, timeout_s=0.05)
+    server = Server("nowhere", "default")
+    connection = Connection(cast("Client", namespace), server, frozenset(missing_attributes))
+    return FeedbackClient(connection, reader or namespace.reader, timeout_s=0.05)
 
 
 _SENT_UPDATE, _SENT_SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
@@ -218,9 +199,8 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
         return rejection_of_pending_signal(view, wire.SIGNAL_FEEDBACK, message)
 
     assert rejection_of(messages[0]) is None
-    assert (
-        rejection_of(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
-    )
+    rejection = "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
+    assert rejection_of(messages[1]) == rejection
     assert rejection_of({"request_id": "handled"}) is None
 
 
@@ -235,21 +215,19 @@ async def test_ended_and_unknown_runs_raise_different_errors() -> None:
 async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
     feedback_client = _feedback_client(namespace)
-    all_requests, nested_requests = (
-        await feedback_client.requests_of("run"),
-        await feedback_client.requests_of("run/a%2Fb"),
-    )
+    all_requests = await feedback_client.requests_of("run")
     assert [(each.id, each.document["run_id"], each.request_ref) for each in all_requests] == [
         ("check", "run", RequestRef("run", "check")),
         ("a/b/ask", "run", RequestRef("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", RequestRef("run/a%2Fb/in%25", "deep[1]")),
     ]
+    nested_requests = await feedback_client.requests_of("run/a%2Fb")
     nested_ids = [(each.id, each.document["run_id"]) for each in nested_requests]
     assert nested_ids == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     fallback_namespace = _Namespace(namespace.runs)
-    actual = await _feedback_client(fallback_namespace, missing_attribute="DagwrightRoot").requests_of("run")
+    actual = await _feedback_client(fallback_namespace, missing_attributes=["DagwrightRoot"]).requests_of("run")
     assert [each.id for each in actual] == [each.id for each in all_requests]
     assert fallback_namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
@@ -286,19 +264,15 @@ def test_node_path_selects_the_requests_of_its_items_in_all_child_runs() -> None
         open_request("sum[a]", node="sum", run="run"),
         open_request("sum[b]#2", node="sum", run="run"),
         open_request("sums[a]", node="sums", run="run"),
-        *(
-            open_request("sum[a]", **first_run),
-            open_request("sum[a]", **second_run),
-            open_request("sum[b]", **second_run),
-        ),
+        open_request("sum[a]", **first_run),
+        open_request("sum[a]", **second_run),
+        open_request("sum[b]", **second_run),
     ]
     assert [each.id for each in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
     assert refs_by_run(requests_of_node(requests, "sum")) == [RequestRef("run", "sum")]
     nested_refs = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
-    assert (refs_by_run(requests_of_node(requests, "archive/sum")), requests_of_node(requests, "archive")) == (
-        nested_refs,
-        [],
-    )
+    assert refs_by_run(requests_of_node(requests, "archive/sum")) == nested_refs
+    assert requests_of_node(requests, "archive") == []
 
 
 def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length() -> None:
@@ -314,15 +288,13 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     polls: list[str] = []
 
-    class Reader:
-        def __init__(self, workflow_id: str) -> None:
-            self._workflow_id = workflow_id
-
-        async def read(self) -> Any:
-            polls.append(self._workflow_id)
+    def reader(workflow_id: str) -> Any:
+        async def read() -> None:
+            polls.append(workflow_id)
             if outcome == "lost" and len(polls) > 1:
                 raise _NOT_FOUND
-            return None
+
+        return SimpleNamespace(read=read)
 
     def following_request(_view: Any, request: str) -> Any:
         assert request == "lookup:a"
@@ -330,7 +302,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
             return None
         return repeated_request if outcome == "again" else outcome
 
-    feedback_client = _feedback_client(_Namespace({}), reader=Reader)
+    feedback_client = _feedback_client(_Namespace({}), reader=reader)
     feedback_client._timeout_s = 0.05 if outcome is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.feedback_client.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback.feedback_client._POLL_INTERVAL_S", 0.0)
@@ -372,36 +344,24 @@ class FakeFeedbackClient:
         return f"{request_ref.request_id!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
-        return (
-            {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.workflow_id}
-            if "lookup" in request_ref.request_id
-            else None
-        )
+        if "lookup" not in request_ref.request_id:
+            return None
+        return {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.workflow_id}
 
 
-async def send_test_answer(
-    fake_client: FakeFeedbackClient, target: AnswerTarget, **extra_content: Any
-) -> AnswerOutcome:
+async def send_test_answer(fake_client: Any, target: AnswerTarget, **extra_content: Any) -> AnswerOutcome:
     async def read_extra_content(_: RequestRef) -> Mapping[str, Any]:
         return extra_content
 
-    return await send_answer(
-        cast("FeedbackClient", fake_client),
-        target,
-        Answer({"approved": True}),
-        read_extra_content=read_extra_content,
-    )
+    return await send_answer(fake_client, target, Answer({"approved": True}), read_extra_content=read_extra_content)
 
 
 def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
     items = [open_request(f"check[{key}]", node="check") for key in "ab"]
     requests = [*items, open_request("other")]
     assert requests_with_id(requests, "check[a]", for_all=False) == items[:1]
-    assert (
-        requests_with_id(requests, "check[a]", for_all=True)
-        == requests_with_id(requests, "check", for_all=False)
-        == items
-    )
+    assert requests_with_id(requests, "check[a]", for_all=True) == items
+    assert requests_with_id(requests, "check", for_all=False) == items
     assert requests_with_id(requests, "none", for_all=True) == []
     # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
@@ -414,48 +374,36 @@ async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     fake_client = FakeFeedbackClient()
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
     assert (await send_test_answer(fake_client, target, nodes=[1])).is_accepted
-    assert sorted(fake_client.answers) == [
-        (f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)
-    ]
-    fake_client = FakeFeedbackClient(
-        run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended")
-    )
+    content = {"approved": True, "nodes": [1]}
+    assert sorted(fake_client.answers) == [("run-1", "check", content), ("run-2", "check", content)]
+    fake_client = FakeFeedbackClient(run_2=FeedbackRejected("ann was first"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     # The answer was accepted neither by all runs nor by none.
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
-    results_text = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
-    assert actual.message == f"answered in 1 of 3 sub-plans: {results_text}"
+    assert actual.message == "answered in 1 of 3 sub-plans: 'sub/check' is answered; ann was first; it has ended"
 
 
 async def test_target_with_only_an_id_is_resolved() -> None:
-    fake_client = FakeFeedbackClient()
-    outcome = await send_test_answer(fake_client, AnswerTarget("run-1", "sub/check"))
+    fake_client, target = FakeFeedbackClient(), AnswerTarget("run-1", "sub/check")
+    outcome = await send_test_answer(fake_client, target)
     assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
     assert fake_client.answers == [("run-1", "check", {"approved": True})]
-    outcome = await send_test_answer(
-        FakeFeedbackClient(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check")
-    )
+    outcome = await send_test_answer(FakeFeedbackClient(request_ref=ItemNotNamed("name one")), target)
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    fake_client, sub_target = FakeFeedbackClient(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast("FeedbackClient", fake_client), await send_test_answer(fake_client, sub_target)) == {
-        "request_id": "sub/lookup:person:J#2",
-        "run_id": "run-1",
-    }
-    check_target = AnswerTarget("run-1", "check")
-    assert (
-        await next_request(cast("FeedbackClient", fake_client), await send_test_answer(fake_client, check_target))
-        is None
-    )
-    rejecting_client = FakeFeedbackClient(run_1=FeedbackRejected("no"))
-    assert (
-        await next_request(cast("FeedbackClient", fake_client), await send_test_answer(rejecting_client, sub_target))
-        is None
-    )
+    fake_client: Any = FakeFeedbackClient()
+    sub_target = AnswerTarget("run-1", "sub/lookup:person:J")
+    accepted_answer = await send_test_answer(fake_client, sub_target)
+    expected = {"request_id": "sub/lookup:person:J#2", "run_id": "run-1"}
+    assert await next_request(fake_client, accepted_answer) == expected
+    answer_without_next_request = await send_test_answer(fake_client, AnswerTarget("run-1", "check"))
+    assert await next_request(fake_client, answer_without_next_request) is None
+    rejected_answer = await send_test_answer(FakeFeedbackClient(run_1=FeedbackRejected("no")), sub_target)
+    assert await next_request(fake_client, rejected_answer) is None
 
 
 def test_answer_without_a_request_id_needs_a_single_request() -> None:
@@ -467,6 +415,7 @@ def test_answer_without_a_request_id_needs_a_single_request() -> None:
     assert choose_requests([first_item], "early", for_all=False) == []
     with pytest.raises(NoOpenRequest):
         choose_requests([], None, for_all=False)
-    for requests, for_all in ((items, False), ([first_item, check], True)):
-        with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
-            choose_requests(requests, None, for_all=for_all)
+    with pytest.raises(AnswerUnclear, match=r"each\[0\], each\[1\]"):
+        choose_requests(items, None, for_all=False)
+    with pytest.raises(AnswerUnclear, match=r"each\[0\], check"):
+        choose_requests([first_item, check], None, for_all=True)

@@ -20,14 +20,12 @@ def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_progress, "_TICK_S", 0.01)
 
 
-def drawing_of(*states: str, status: str = "running") -> Drawing:
-    nodes = [
-        DrawnNode(
-            f"n{number}", executor="stock", status=NodeStatus(state), duration_s=1.5 if state != "pending" else None
-        )
-        for number, state in enumerate(states)
-    ]
-    return Drawing(nodes, [], title="Refill", status=status)
+def drawing_of(*states: str) -> Drawing:
+    nodes = []
+    for number, state in enumerate(states):
+        duration_s = None if state == "pending" else 1.5
+        nodes.append(DrawnNode(f"n{number}", executor="stock", status=NodeStatus(state), duration_s=duration_s))
+    return Drawing(nodes, [], title="Refill", status="running")
 
 
 @dataclass

@@ -100,16 +100,12 @@ def rows(heading: str) -> Iterator[list[str]]:
         yield [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-def commands() -> set[str]:
-    return {*app.click_command().commands}
-
-
 def test_each_command_has_a_python_form_or_is_listed_as_command_only() -> None:
     described_names = {
         command.split()[0] for cells in rows("## Commands and methods") for command in re.findall(r"`(.*?)`", cells[0])
     }
     (sentence,) = re.findall(r"^(`up`.*) manage processes.*they have no Python form\.$", PAGE, re.MULTILINE)
-    assert described_names | {*re.findall(r"`(\w+)`", sentence)} == commands()
+    assert described_names | {*re.findall(r"`(\w+)`", sentence)} == {*app.click_command().commands}
 
 
 def test_each_python_form_of_a_command_exists() -> None:
@@ -144,10 +140,7 @@ def test_each_error_of_the_page_is_in_the_module_of_errors() -> None:
 
 
 def test_public_errors_are_in_the_module_of_errors() -> None:
-    exceptions = [
-        name
-        for name in dagwright.__all__
-        if isinstance(public_class := getattr(dagwright, name), type) and issubclass(public_class, Exception)
-    ]
+    values = {name: getattr(dagwright, name) for name in NAMES}
+    exceptions = [name for name, value in values.items() if inspect.isclass(value) and issubclass(value, Exception)]
     assert len(exceptions) > 5
     assert [name for name in exceptions if name not in errors.__all__] == []

@@ -23,7 +23,6 @@ from dagwright.store import open_store
 
 EMPTY_MAPPING: Mapping[str, Any] = {}
 STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
-STARTED_AT_TEXT = "2026-01-02T00:00:00.000Z"
 
 
 class Listing:
@@ -169,14 +168,8 @@ def test_cursor_is_translated_to_a_condition_in_the_order_of_the_server(text: st
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "1",
-        f"1.2.{_RUN_ID}x",
-        f"open.{_RUN_ID}",
-        f"-1.2.{_RUN_ID}",
-        f"open.{10**19}.{_RUN_ID}",
-        f"open.١.{_RUN_ID}",
-        "1.2.x",
+        *("", "1", "1.2.x", f"1.2.{_RUN_ID}x", f"-1.2.{_RUN_ID}"),
+        *(f"open.{_RUN_ID}", f"open.{10**19}.{_RUN_ID}", f"open.١.{_RUN_ID}"),
     ],
 )
 def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
@@ -224,11 +217,8 @@ def test_filter_is_translated_to_a_query(list_filter: RunFilter, condition: str)
 
 
 def test_filter_is_case_sensitive_and_compares_the_start_time_of_the_first_execution() -> None:
-    memo = {
-        wire.MEMO_TAGS: {"team": "blue", "env": "test"},
-        wire.MEMO_OWNER: "ann",
-        wire.MEMO_STARTED_AT: STARTED_AT_TEXT,
-    }
+    tags = {"team": "blue", "env": "test"}
+    memo = {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: "ann", wire.MEMO_STARTED_AT: "2026-01-02T00:00:00.000Z"}
     run = execution(attributes={wire.SEARCH_TITLE: "It\u2019s on"})
     start = STARTED_AT.timestamp()
     expected: list[tuple[RunFilter, bool]] = [
@@ -294,14 +284,9 @@ def test_state_attribute_refines_the_status_of_the_execution(
 
 
 def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
-    memo = {
-        wire.MEMO_TITLE: "Report",
-        wire.MEMO_NODES: 2,
-        wire.MEMO_SESSION: "ann:main",
-        wire.MEMO_TAGS: {"team": "blue"},
-        wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
-        wire.MEMO_ERROR: {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
-    }
+    error = {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"}
+    memo = {wire.MEMO_TITLE: "Report", wire.MEMO_NODES: 2, wire.MEMO_SESSION: "ann:main", wire.MEMO_ERROR: error}
+    memo |= {wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z"}
     actual = run_summary(execution(status=_Status.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
     assert actual.to_json() == {
         "run_id": "run-1",
@@ -312,7 +297,7 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         "nodes_done": 1,
         "nodes_total": 3,
         "session_id": "ann:main",
-        "error": {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
+        "error": error,
         "tags": {"team": "blue"},
     }
     open_run = run_summary(execution(), memo)
@@ -400,10 +385,12 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     child_memo = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
     executions = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=child_memo)]
     page = await runs_of(Namespace(executions)).inbox(limit=10)
-    assert [
+    listed_requests = [
         (request.id, request.document["run_id"], request.request_ref.workflow_id, request.node_path)
         for request in page.requests
-    ] == [("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"), ("check", "run-1", "run-1", "check")]
+    ]
+    child_request = ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask")
+    assert listed_requests == [child_request, ("check", "run-1", "run-1", "check")]
     assert ([request.title for request in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
 
 
@@ -430,34 +417,27 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
     ],
 )
 async def test_inbox_is_filtered(list_filter: InboxFilter, ids: list[str]) -> None:
-    requests = [
-        _request("check", assignee="ann"),
-        _request("choose", type="SELECTION"),
-        _request("old", assignee="ann", day=1),
-    ]
-    page = await runs_of(Namespace([_waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
-        limit=10, inbox_filter=list_filter
-    )
+    requests = [_request("check", assignee="ann"), _request("choose", type="SELECTION")]
+    requests.append(_request("old", assignee="ann", day=1))
+    run = _waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})
+    page = await runs_of(Namespace([run])).inbox(limit=10, inbox_filter=list_filter)
     assert [request.id for request in page.requests] == ids
 
 
 async def test_inbox_counts_omitted_requests() -> None:
     executions = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
-    page = await runs_of(Namespace(executions)).inbox(limit=10)
+    runs = runs_of(Namespace(executions))
+    page = await runs.inbox(limit=10)
     assert [request.id for request in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
-    assert (await runs_of(Namespace(executions)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
+    assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
 
 async def test_inbox_page_ends_after_two_server_pages_without_requests() -> None:
     namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     first_page = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first_page.requests, len(namespace.queries)) == ([], 2)
-    actual: list[str] = []
-    page = await runs_of(namespace).inbox(limit=2, after=first_page.cursor)
-    while True:
-        actual += [request.request_ref.workflow_id for request in page.requests]
-        if page.cursor is None:
-            break
-        page = await runs_of(namespace).inbox(limit=2, after=page.cursor)
-    assert actual == ["run-6", "run-7", "run-8", "run-9"]
+    second_page = await runs_of(namespace).inbox(limit=2, after=first_page.cursor)
+    third_page = await runs_of(namespace).inbox(limit=2, after=second_page.cursor)
+    pages = [[request.request_ref.workflow_id for request in page.requests] for page in (second_page, third_page)]
+    assert (pages, third_page.cursor) == ([["run-6", "run-7"], ["run-8", "run-9"]], None)

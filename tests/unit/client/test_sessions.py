@@ -43,47 +43,39 @@ class _FakeSessions(Sessions):
     """Sessions without a server. They record the steps of starting a turn.
 
     Args:
-        session: the stored session.
         existing_run: the run that already has the ID of the turn.
         parent_name: name of the session whose run has the ID of the turn.
         dropped_turn: ID of a turn that is removed before a client reads the session.
     """
 
     def __init__(
-        self,
-        session: SessionRecord,
-        existing_run: StartedRun | None = None,
-        *,
-        parent_name: str = "s",
-        dropped_turn: str = "",
+        self, existing_run: StartedRun | None = None, *, parent_name: str = "s", dropped_turn: str = ""
     ) -> None:
         self.steps: list[str] = []
-        self.parent_name = parent_name
-        self.dropped_turn = dropped_turn
+        self.session = SessionRecord("s")
+        self._found_run, self._parent_name, self._dropped_turn = existing_run, parent_name, dropped_turn
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
-        self._session = session
-        self._found_run = existing_run
 
     async def find_same_run(self, *_: Any) -> StartedRun | None:
         return self._found_run
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:
-            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self.parent_name))
+            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self._parent_name))
 
         return SimpleNamespace(describe=describe)
 
     async def read(self, name: str) -> SessionView:
-        self._session.drop_turn(self.dropped_turn)
-        return SessionView(self._session)
+        self.session.drop_turn(self._dropped_turn)
+        return SessionView(self.session)
 
     async def _record_serving(self) -> None:
         self.steps.append("served")
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         self.steps.append("sent")
-        self._session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
+        self.session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
 
     async def start_test_turn(self, run: str | None = None, *, is_rejected: bool = False) -> None:
         async def prepare(_: SessionRecord) -> PreparedTurn:
@@ -96,31 +88,31 @@ class _FakeSessions(Sessions):
 
 
 async def test_queue_is_not_served_for_a_rejected_turn() -> None:
-    busy_session = SessionRecord("s")
-    busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
-    for sessions, is_rejected, steps in (
-        (_FakeSessions(busy_session), False, []),
-        (_FakeSessions(SessionRecord("s")), True, ["prepared"]),
-    ):
-        with pytest.raises(TurnRejected):
-            await sessions.start_test_turn(is_rejected=is_rejected)
-        assert sessions.steps == steps
+    sessions = _FakeSessions()
+    with pytest.raises(TurnRejected):
+        await sessions.start_test_turn(is_rejected=True)
+    assert sessions.steps == ["prepared"]
+    busy_sessions = _FakeSessions()
+    busy_sessions.session.start_turn(TurnStart("other", {}, "First."), at=0.0)
+    with pytest.raises(TurnRejected):
+        await busy_sessions.start_test_turn()
+    assert busy_sessions.steps == []
 
 
 async def test_queue_is_served_before_a_turn_is_sent() -> None:
-    sessions = _FakeSessions(SessionRecord("s"))
+    sessions = _FakeSessions()
     await sessions.start_test_turn("one")
     assert sessions.steps == ["prepared", "prepared", "served", "sent", "served"]
     # The turn has started already, but the worker may have ended. So the queue is served again.
     await sessions.start_test_turn("one")
     assert sessions.steps[5:] == ["prepared", "served"]
-    repeated_sessions = _FakeSessions(SessionRecord("s"), StartedRun("one", "1", is_new=False))
+    repeated_sessions = _FakeSessions(StartedRun("one", "1", is_new=False))
     await repeated_sessions.start_test_turn("one")
     assert repeated_sessions.steps == ["prepared", "served"]
 
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
-    sessions = _FakeSessions(SessionRecord("s"), parent_name="other", dropped_turn="one")
+    sessions = _FakeSessions(parent_name="other", dropped_turn="one")
     with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
         await sessions.start_test_turn("one")
     assert sessions.steps.count("sent") == 1

@@ -58,11 +58,8 @@ def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path
     command_start = prepare_run(RunArguments(str(file)), toolset, Output(is_json=True))
     for plan in (file, str(file)):
         start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
-        assert (start.source, start.options, start.title) == (
-            command_start.source,
-            command_start.options,
-            "refill.yaml",
-        )
+        expected = (command_start.source, command_start.options, "refill.yaml")
+        assert (start.source, start.options, start.title) == expected
 
 
 def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
@@ -102,17 +99,11 @@ def test_invalid_plan_is_rejected() -> None:
 
 def test_start_options_are_converted_to_run_options(tmp_path: Path) -> None:
     (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
-    actual = run_options(
-        StartOptions(
-            deadline=timedelta(hours=2),
-            policy=file,
-            budget={"tokens": 1000, "money": 1.5},
-            tags={"team": "a"},
-            compensate=True,
-            interactive=False,
-        )
-    )
+    options = StartOptions(deadline=timedelta(hours=2), policy=file, tags={"team": "a"})
+    actual = run_options(options)
     assert (actual.deadline_s, actual.policy, actual.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
+    budget = {"tokens": 1000, "money": 1.5}
+    actual = run_options(StartOptions(compensate=True, interactive=False, budget=budget))
     assert (actual.input_fields.compensate, actual.input_fields.is_interactive) == (True, False)
     assert actual.input_fields.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
 
@@ -125,16 +116,12 @@ def test_start_options_are_converted_to_run_options(tmp_path: Path) -> None:
         ({"budget": {"token": 1}}, "budget: there is no limit 'token'"),
         ({"policy": {"otherwise": "perhaps"}}, "policy: "),
         ({"policy": "missing.yaml"}, "policy: there is no file missing.yaml"),
+        ({"tags": {"team": 1}}, "tags: .* must be a string"),
     ],
 )
 def test_invalid_options_are_named(options: StartOptions, message: str) -> None:
     with pytest.raises(OptionInvalid, match=f"^{message}"):
         run_options(options)
-
-
-def test_invalid_tags_are_rejected() -> None:
-    with pytest.raises(OptionInvalid, match=r"^tags: .* must be a string"):
-        run_options({"tags": {"team": 1}})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(("duration", "seconds"), [("30s", 30.0), (1.5, 1.5), (timedelta(minutes=1), 60.0)])
@@ -180,12 +167,9 @@ async def test_start_on_a_new_server_warns_that_the_run_waits_for_a_worker(
 
     monkeypatch.setattr(ClientTools, "toolset", find_toolset)
     unused_services: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))
-    used_services: dict[str, Any] = {
-        "settings": Settings(state_dir=tmp_path),
-        "connection": SimpleNamespace(server=Server("here:1", "default", is_new=is_new_server)),
-        "runs": SimpleNamespace(start=start),
-    }
-    services = Services(**used_services, **unused_services)
+    connection: Any = SimpleNamespace(server=Server("here:1", "default", is_new=is_new_server))
+    runs: Any = SimpleNamespace(start=start)
+    services = Services(settings=Settings(state_dir=tmp_path), connection=connection, runs=runs, **unused_services)
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
         await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
     assert len(caplog.messages) == warning_count

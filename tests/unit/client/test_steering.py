@@ -1,13 +1,11 @@
 """Messages to a run whose signal limit is reached, and checks outside of the event loop."""
 
-from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident, main_thread
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
@@ -46,14 +44,17 @@ class _FullRun:
         self.was_cancelled = True
 
 
+def _steering_of(run: Any) -> Steering:
+    return Steering(Connection(run, Server("here", "default"), frozenset()))
+
+
 @pytest.mark.parametrize("status", [RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION])
 async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
     run = _FullRun(status)
-    connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
-    result = await Steering(connection).cancel("run", CommandAuthor("ann"))
+    result = await _steering_of(run).cancel("run", CommandAuthor("ann"))
     assert (result, run.was_cancelled) == ("the run accepts no more messages; it was cancelled through Temporal", True)
     with pytest.raises((RPCError, steering.ServerRejected)):
-        await Steering(connection).send("run", PAUSE)
+        await _steering_of(run).send("run", PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
         (
             Command.set_result("sum", result="x" * 300_000),
             CommandAuthor(),
-            "message has 300,0.* bytes as JSON; at most 262,144",
+            "has 300,0.* bytes as JSON; at most 262,144",
         ),
         (Command.set_policy({"x": "y" * 7_000_000}), CommandAuthor(), "at most 262,144 are allowed"),
         (PAUSE, CommandAuthor(reason="x" * 4_001), "'reason' must be a string of at most 4,000 characters"),
@@ -73,24 +74,20 @@ async def test_message_that_every_run_would_reject_is_not_sent(
     command: Command | None, author: CommandAuthor, message: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
-    steering_client = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
-    send_call = (
-        steering_client.cancel("run", author) if command is None else steering_client.send("run", command, author)
-    )
+    client = _steering_of(run)
     with pytest.raises(CommandRejected, match=message) as error:
-        await send_call
+        await (client.cancel("run", author) if command is None else client.send("run", command, author))
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
-@pytest.fixture
-def watch_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
-    """Return a function that records whether a module function is called outside of the event loop."""
+def _watch_functions(monkeypatch: pytest.MonkeyPatch, *functions: tuple[Any, str]) -> dict[str, bool]:
+    """Record whether functions of modules are called outside of the event loop."""
     is_outside_by_name: dict[str, bool] = {}
 
-    def watch_function(module: Any, name: str) -> dict[str, bool]:
+    def watch_function(module: Any, name: str) -> None:
         original_function = getattr(module, name)
 
         def record_thread(*args: Any, **kwargs: Any) -> Any:
@@ -98,17 +95,13 @@ def watch_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[st
             return original_function(*args, **kwargs)
 
         monkeypatch.setattr(module, name, record_thread)
-        return is_outside_by_name
 
-    return watch_function
-
-
-WatchCalls = Callable[[Any, str], dict[str, bool]]
+    for module, name in functions:
+        watch_function(module, name)
+    return is_outside_by_name
 
 
-async def test_nodes_are_checked_outside_of_the_event_loop(
-    watch_calls: WatchCalls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nodes_are_checked_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def view(*_: Any) -> Any:
         return SimpleNamespace(scheduler=None)
 
@@ -117,18 +110,15 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
 
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", accept_command)
-    actual = watch_calls(steering, "_nodes_message")
-    steering_client = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
-    assert await steering_client.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
+    actual = _watch_functions(monkeypatch, (steering, "_nodes_message"))
+    assert await _steering_of(None).add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
     assert actual == {"_nodes_message": True}
     actual.clear()
-    await steering_client.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
+    await _steering_of(None).nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
     assert actual == {"_nodes_message": True}
 
 
-async def test_fork_is_checked_outside_the_event_loop(
-    watch_calls: WatchCalls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_fork_is_checked_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
     run_input = SimpleNamespace(parent=None, scope="", context={})
@@ -142,12 +132,9 @@ async def test_fork_is_checked_outside_the_event_loop(
         return SimpleNamespace(read=read)
 
     monkeypatch.setattr(forks, "_inherited_input", lambda *_, **__: None)
-    for module, name in ((fork_runs, "check_plan"), (forks, "_reuse_and_prediction"), (forks, "plan_to_json")):
-        actual = watch_calls(module, name)
+    names_of_forks = ("_reuse_and_prediction", "plan_to_json")
+    actual = _watch_functions(monkeypatch, (fork_runs, "check_plan"), *((forks, name) for name in names_of_forks))
     runs = cast("Any", SimpleNamespace(reader=reader))
     forks_client, tools = Forks(reader, cast("Any", None)), toolset.declarations()
     draft = await draft_fork("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_client, tools=tools)
-    assert (draft.origin, actual) == (
-        "run-1",
-        {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True},
-    )
+    assert (draft.origin, actual) == ("run-1", dict.fromkeys(("check_plan", *names_of_forks), True))

@@ -16,50 +16,29 @@ from dagwright.client.run_reports import _wait_texts
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
 from tests.unit.interfaces.cli.views import node, view_of
 
-NO_WORKER_NOTE = {
-    "code": "no_worker",
-    "node_id": "a",
-    "message": "no worker serves the queue 'shop' of stock; start one with `x`",
-}
-REQUEST = FeedbackRequest(
-    id="check",
-    run_id="refill-1",
-    node_id="check",
-    type="APPROVAL",
-    prompt="Order lamps?",
-    opened_at=datetime(2026, 1, 1, tzinfo=UTC),
-)
-
-
-MISSING_TOOL_NOTE = {
-    "code": "tool_missing",
-    "node_id": "b",
-    "message": "order: tool missing: the worker w has no tool 'order'; its call waits; start a worker that has it",
-}
+NO_WORKER_NOTE = {"code": "no_worker", "node_id": "a", "message": "no worker serves the queue; start one with `x`"}
+ADVICE = "its call waits; start a worker that has it"
+MISSING_TOOL_MESSAGE = f"order: tool missing: the worker w has no tool 'order'; {ADVICE}"
+MISSING_TOOL_NOTE = {"code": "tool_missing", "node_id": "b", "message": MISSING_TOOL_MESSAGE}
+OTHER_NOTE = {"code": "other", "message": "else"}
+OPENED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+REQUEST = FeedbackRequest("check", "refill-1", "check", type="APPROVAL", prompt="Order lamps?", opened_at=OPENED_AT)
 
 
 def test_each_wait_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    other_note = {**NO_WORKER_NOTE, "code": "other", "message": "else"}
-    view, notices = replace(view_of(node("a")), notes=[NO_WORKER_NOTE, other_note]), WaitNotices()
+    view, notices = replace(view_of(node("a")), notes=[NO_WORKER_NOTE, OTHER_NOTE]), WaitNotices()
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
         for current_view in (view, view, replace(view, notes=[NO_WORKER_NOTE, MISSING_TOOL_NOTE])):
             notices.warn(current_view)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"the run {view.workflow_id!r} waits: {note['message']}; in Python, {remedy}"
-        for note, remedy in (
-            (NO_WORKER_NOTE, "serve it with Worker(client, tools=[...])"),
-            (MISSING_TOOL_NOTE, "add it to the tools of Worker(client, tools=[...])"),
-        )
-    ]
+    first_text = f"{NO_WORKER_NOTE['message']}; in Python, serve it with Worker(client, tools=[...])"
+    second_text = f"{MISSING_TOOL_MESSAGE}; in Python, add it to the tools of Worker(client, tools=[...])"
+    assert caplog.messages == [f"the run 'run-1' waits: {text}" for text in (first_text, second_text)]
 
 
 def test_explanation_has_each_reason_to_wait_once() -> None:
-    message = "b waits (tool missing: the worker w has no tool 'order')"
-    advice = "its call waits; start a worker that has it"
-    assert _wait_texts([NO_WORKER_NOTE, MISSING_TOOL_NOTE, {"code": "other", "message": "else"}], message) == [
-        NO_WORKER_NOTE["message"],
-        advice,
-    ]
+    explanation = "b waits (tool missing: the worker w has no tool 'order')"
+    actual = _wait_texts([NO_WORKER_NOTE, MISSING_TOOL_NOTE, OTHER_NOTE], explanation)
+    assert actual == [NO_WORKER_NOTE["message"], ADVICE]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def view_of(
     )
 
 
+def scheduler_of(view: RunView) -> RunScheduler:
+    assert view.scheduler is not None
+    return view.scheduler
+
+
 def start_all_ready_tasks(scheduler: RunScheduler) -> None:
     while scheduler.next_task(START) is not None:
         pass
