@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
+from starlette.types import ASGIApp
 
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
@@ -186,10 +187,19 @@ async def scripted_gateway(
     run: ScriptedRun, folder: Path, *, plans: Path | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Run a gateway inside the block; yield a client for it."""
-    listener = open_socket("127.0.0.1", 0)
     async with (
         scripted_context(run, folder, plans=plans) as context,
-        serving_app(create_app(context), listener, stop_event=context.stop_event),
+        serve_for_client(create_app(context), stop_event=context.stop_event) as http,
+    ):
+        yield http
+
+
+@asynccontextmanager
+async def serve_for_client(app: ASGIApp, *, stop_event: asyncio.Event) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve an application inside the block; yield a client for it."""
+    listener = open_socket("127.0.0.1", 0)
+    async with (
+        serving_app(app, listener, stop_event=stop_event),
         httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):
         yield http

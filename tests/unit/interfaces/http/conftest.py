@@ -18,6 +18,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.templates import load_templates
 
+JSON = {"Content-Type": "application/json"}
 _SERVICES = ("service_client", "workflow_service", "operator_service")
 """Attributes of a client that are objects with methods."""
 
@@ -70,6 +71,14 @@ def client_of(context: GatewayContext, *, url: str = "http://localhost", **optio
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
+
+
+def param_error_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["param"]
+
+
+def message_of(response: httpx.Response) -> str:
+    return str(response.json()["error"]["message"])
 
 
 def write_plan(folder: Path, plan: Any, name: str = "double.json") -> Path:

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.errors import install_error_handlers
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
-from tests.unit.interfaces.http.conftest import error_of
+from tests.unit.interfaces.http.conftest import JSON, error_of, message_of
 
 
 class GuardedGateway:
@@ -27,18 +27,12 @@ class GuardedGateway:
     def __init__(self, folder: Path) -> None:
         self.stop_event = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
-        self.usage = KeyUsage(
-            KeyLimits(requests_per_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
-        )
+        limits = KeyLimits(requests_per_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100)
+        self.usage = KeyUsage(limits, lambda: 0.0)
         app = FastAPI()
         install_error_handlers(app)
-        app.add_middleware(
-            AccessMiddleware,
-            keys=self.keys,
-            usage=self.usage,
-            hosts=AllowedHosts(["gateway"]),
-            stop_event=self.stop_event,
-        )
+        options: Any = {"keys": self.keys, "usage": self.usage, "stop_event": self.stop_event}
+        app.add_middleware(AccessMiddleware, hosts=AllowedHosts(["gateway"]), **options)
 
         @app.post("/body")
         async def body(request: Request, fields: dict[str, Any]) -> dict[str, Any]:
@@ -87,9 +81,7 @@ async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> Non
         assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_limit_of_invalid_keys_does_not_apply_to_valid_keys(
-    guarded_gateway: GuardedGateway,
-) -> None:
+async def test_limit_of_invalid_keys_does_not_apply_to_valid_keys(guarded_gateway: GuardedGateway) -> None:
     ann_headers, invalid_headers = guarded_gateway.add_key("ann"), {"Authorization": "Bearer dw-x-y"}
     responses = [await guarded_gateway.http.post("/body", json={}, headers=invalid_headers) for _ in range(26)]
     assert [response.status_code for response in responses] == [401] * 20 + [429] * 6
@@ -102,10 +94,8 @@ async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None
     foreign_headers = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
     assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign_headers)) == (403, "foreign_host")
     assert (await guarded_gateway.http.get("/readyz", headers=foreign_headers)).status_code == 200
-    response = await guarded_gateway.http.post(
-        "/body", json={}, headers={**foreign_headers, **guarded_gateway.add_key("ann")}
-    )
-    assert response.status_code == 200
+    headers = {**foreign_headers, **guarded_gateway.add_key("ann")}
+    assert (await guarded_gateway.http.post("/body", json={}, headers=headers)).status_code == 200
 
 
 async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
@@ -136,9 +126,9 @@ async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_st
         yield b'"}'
 
     content: Any = chunks() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
-    response = await guarded_gateway.http.post("/body", content=content, headers={"Content-Type": "application/json"})
+    response = await guarded_gateway.http.post("/body", content=content, headers=JSON)
     assert error_of(response) == (413, "request_too_large")
-    assert "100 bytes" in response.json()["error"]["message"]
+    assert "100 bytes" in message_of(response)
 
 
 async def test_stream_counts_against_the_limit_until_it_ends(guarded_gateway: GuardedGateway) -> None:
@@ -158,13 +148,6 @@ def _rejection_code(hosts: AllowedHosts, host: str | None, origin: str | None = 
 
 ALLOWED_HOSTS = ("localhost", "LOCALHOST:8484", "[::1]:8484", "10.0.0.7", "gateway:8484", None)
 FOREIGN_HOSTS = ("evil.example.com", "localhost.example.com", "127.0.0.1.example.com", "[::1", "@localhost.")
-ALLOWED_ORIGINS = [
-    ("localhost:8484", "http://localhost:8484"),
-    ("10.0.0.7:8484", "http://10.0.0.7:8484"),
-    ("localhost:8484", "https://a.example.com"),
-    # A proxy that terminates TLS and forwards to the address of the gateway.
-    ("127.0.0.1:8484", "https://api.example.com"),
-]
 FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://localhost", "null", "", "http://["]
 
 
@@ -173,7 +156,11 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
     [
         *((host, None, None) for host in ALLOWED_HOSTS),
         *((host, None, "foreign_host") for host in FOREIGN_HOSTS),
-        *((*origin, None) for origin in ALLOWED_ORIGINS),
+        ("localhost:8484", "http://localhost:8484", None),
+        ("10.0.0.7:8484", "http://10.0.0.7:8484", None),
+        ("localhost:8484", "https://a.example.com", None),
+        # A proxy that terminates TLS and forwards to the address of the gateway.
+        ("127.0.0.1:8484", "https://api.example.com", None),
         *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
     ],
 )

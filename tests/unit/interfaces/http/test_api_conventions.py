@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
@@ -22,7 +23,6 @@ from dagwright.interfaces.http.request_fields import gateway_options, run_metada
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionNameInvalid
-from tests.unit.interfaces.http.conftest import OfflineGateway
 from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
 
 
@@ -39,12 +39,8 @@ def test_events_and_nodes_have_schemas() -> None:
     for event in content["itemSchema"]["oneOf"]:
         reference = event["properties"]["data"]["contentSchema"]["$ref"]
         schema_by_event[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
-    expected = {
-        "node.started": "NodeEventDocument",
-        "run.waiting": "RunEventDocument",
-        "run.failed": "EndEvent",
-        "error": "ErrorEvent",
-    }
+    expected = {"node.started": "NodeEventDocument", "run.waiting": "RunEventDocument"}
+    expected |= {"run.failed": "EndEvent", "error": "ErrorEvent"}
     assert expected.items() <= schema_by_event.items()
     assert {*schema_by_event.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
@@ -53,14 +49,14 @@ def test_events_and_nodes_have_schemas() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
-async def test_response_has_the_id_of_its_request(offline_gateway: OfflineGateway, path: str) -> None:
-    http, _, _ = offline_gateway
-    echoed_id = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
-    generated_ids = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
-    replacement_id = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
-    assert echoed_id == "order-4711:1"
-    assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in (*generated_ids, replacement_id))
-    assert len({*generated_ids, replacement_id}) == 3
+async def test_response_has_the_id_of_its_request(http: httpx.AsyncClient, path: str) -> None:
+    async def response_id(**headers: str) -> str:
+        return str((await http.get(path, headers=headers)).headers["x-request-id"])
+
+    assert await response_id(**{"X-Request-Id": "order-4711:1"}) == "order-4711:1"
+    generated_ids = [await response_id(), await response_id(), await response_id(**{"X-Request-Id": "a b" * 100})]
+    assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in generated_ids)
+    assert len({*generated_ids}) == 3
 
 
 def _node(status: str, message: str | None = None) -> dict[str, Any]:
@@ -75,7 +71,7 @@ def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
     return {"code": code, "message": message, "node_id": node}
 
 
-ONE_FAILED = {"a": _node("failed", "no")}
+FAILED_NODE = _node("failed", "no")
 TWO_FAILED = {name: _node("failed", name * 2) for name in "ab"}
 NODES_IN_REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
 NODES_IN_HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
@@ -86,13 +82,10 @@ NODES_IN_HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
     [
         ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
         (_failed_run({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
-        (
-            _failed_run({"a": _node("completed"), "b": _node("failed", "no")}),
-            _error("node_failed", "'b' failed: no", "b"),
-        ),
+        (_failed_run({"a": _node("completed"), "b": FAILED_NODE}), _error("node_failed", "'b' failed: no", "b")),
         (_failed_run(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
         (
-            _failed_run(ONE_FAILED, _error("node_failed", "3 nodes failed"), **NODES_IN_REGIONS),
+            _failed_run({"a": FAILED_NODE}, _error("node_failed", "3 nodes failed"), **NODES_IN_REGIONS),
             _error("node_failed", "'a' failed: no; 2 more failed", "a"),
         ),
         (_failed_run({}, **NODES_IN_HISTORY), _error("node_failed", "3 nodes failed")),
@@ -161,8 +154,6 @@ def api_error_of(error: Exception) -> ApiError:
     return http_error
 
 
-FORK_MESSAGE = "rerun 'zzz': the fork has no such node or item"
-ID_IN_USE_MESSAGE = "the id 'run-1' belongs to a run with another plan"
 SEVEN_S = timedelta(seconds=7)
 NO_RETRY = {"x-should-retry": "false"}
 
@@ -194,14 +185,12 @@ def test_error_codes_have_exactly_the_types_of_the_api() -> None:
 
 
 def test_error_messages_use_terms_of_the_api_and_unknown_errors_are_not_converted() -> None:
-    id_errors = [api_error_of(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
-    assert [(http_error.code, http_error.param) for http_error in id_errors] == [
-        ("invalid_run_id", None),
-        ("invalid_session_id", "session_id"),
-    ]
-    assert api_error_of(ForkRejected(FORK_MESSAGE)).message == FORK_MESSAGE
-    id_error = api_error_of(RunIdInUse(f"{ID_IN_USE_MESSAGE}; choose another id"))
-    assert id_error.message == f"{ID_IN_USE_MESSAGE}; send another request with another Idempotency-Key"
+    run_id_error, session_error = api_error_of(RunIdInvalid("x")), api_error_of(SessionNameInvalid("x"))
+    assert (run_id_error.code, run_id_error.param) == ("invalid_run_id", None)
+    assert (session_error.code, session_error.param) == ("invalid_session_id", "session_id")
+    assert api_error_of(ForkRejected("rerun 'z': no such node")).message == "rerun 'z': no such node"
+    id_error = api_error_of(RunIdInUse("the id is in use; choose another id"))
+    assert id_error.message == "the id is in use; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
     assert [api_error(error) for error in (ZeroDivisionError(), rpc_error(RPCStatusCode.INTERNAL))] == [None, None]
 

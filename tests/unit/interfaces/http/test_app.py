@@ -20,7 +20,7 @@ from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
 from dagwright.process.listening import address_of, open_socket, serving_app
-from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, error_of
+from tests.unit.interfaces.http.conftest import JSON, OfflineGateway, client_of, error_of, message_of, param_error_of
 
 
 def chat_body(model: str, **fields: Any) -> bytes:
@@ -44,9 +44,8 @@ async def test_unreachable_temporal_is_reported_as_unavailable(
 ) -> None:
     http, client, _ = offline_gateway
     response = await http.request(method, path, json=body)
-    assert (error_of(response), int(response.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), (
-        response.text
-    )
+    assert error_of(response) == (503, "unavailable"), response.text
+    assert int(response.headers["retry-after"]) >= 1
     assert client.calls
 
 
@@ -105,7 +104,7 @@ async def test_empty_idempotency_key_counts_as_no_key(
 async def test_invalid_request_is_rejected_without_a_call_to_temporal(
     http_without_temporal: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
-    response = await http_without_temporal.post(path, content=content, headers={"Content-Type": "application/json"})
+    response = await http_without_temporal.post(path, content=content, headers=JSON)
     assert error_of(response) == (400, code), response.text
 
 
@@ -114,39 +113,31 @@ async def test_cursor_of_another_run_is_rejected(http_without_temporal: httpx.As
     path = "/v1/runs/run-1/events"
     for request_options in ({"headers": {"Last-Event-ID": cursor}}, {"params": {"after": cursor}}):
         response = await http_without_temporal.get(path, **request_options)  # type: ignore[arg-type] # headers or parameters
-        assert (response.status_code, response.json()["error"]["param"]) == (400, "after"), response.text
+        assert param_error_of(response) == (400, "after"), response.text
 
 
-async def test_invalid_query_parameters_and_form_data_are_rejected(
-    http_without_temporal: httpx.AsyncClient,
-) -> None:
+async def test_invalid_query_parameters_and_form_data_are_rejected(http_without_temporal: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
         response = await http_without_temporal.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert error_of(response) == (400, "invalid_value")
-        assert response.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
+        assert message_of(response) == "`cursor` must be a value of `next`; omit it for the first page"
     response = await http_without_temporal.get("/v1/runs?status=runing")
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "status")
-    message = "status: 'runing' is not one of running, waiting, "
-    assert response.json()["error"]["message"].startswith(message), response.text
-    assert response.json()["error"]["message"].endswith("; did you mean 'running'?")
+    assert param_error_of(response) == (400, "status")
+    assert message_of(response).startswith("status: 'runing' is not one of running, waiting, "), response.text
+    assert message_of(response).endswith("; did you mean 'running'?")
     assert error_of(await http_without_temporal.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
         response = await http_without_temporal.get("/v1/runs", params={"metadata": metadata})
-        assert (response.status_code, response.json()["error"]["param"]) == (400, "metadata"), metadata
+        assert param_error_of(response) == (400, "metadata"), metadata
 
 
 async def test_plan_is_checked_without_a_server(http_without_temporal: httpx.AsyncClient) -> None:
+    document = (await http_without_temporal.post("/v1/plans/check", json={"plan": PLAN})).json()
+    assert (document["status"], document["node_count"], document["errors"]) == ("valid", 1, [])
     plan_text = "plan: 1\nnodes: [{id: a, tool: calculater}]"
-    check_of_valid_plan, check_of_invalid_plan = [
-        (await http_without_temporal.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, plan_text)
-    ]
-    assert (check_of_valid_plan["status"], check_of_valid_plan["node_count"], check_of_valid_plan["errors"]) == (
-        "valid",
-        1,
-        [],
-    )
-    (error,) = check_of_invalid_plan["errors"]
-    assert (check_of_invalid_plan["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
+    document = (await http_without_temporal.post("/v1/plans/check", json={"plan": plan_text})).json()
+    (error,) = document["errors"]
+    assert (document["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
 async def test_response_for_a_published_plan_equals_the_documented_example(
@@ -154,10 +145,8 @@ async def test_response_for_a_published_plan_equals_the_documented_example(
 ) -> None:
     assert (await http_without_temporal.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
     response_for_unknown_plan = await http_without_temporal.get("/v1/plans/dubble")
-    assert (
-        error_of(response_for_unknown_plan),
-        "'double'" in response_for_unknown_plan.json()["error"]["message"],
-    ) == ((404, "not_found"), True)
+    assert error_of(response_for_unknown_plan) == (404, "not_found")
+    assert "'double'" in message_of(response_for_unknown_plan)
     assert 1_700_000_000 < (await http_without_temporal.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
@@ -168,19 +157,20 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     assert (problem["code"], problem["pointer"]) == ("unknown_tool", "/nodes/0/tool")
     text = "plan: 1\nnodes:\n  - id: a\n    tool: '?'\n"
     document_of_text = (await http.post("/v1/runs", json={"plan": text})).json()
-    assert [(error["pointer"], error["line"]) for error in document_of_text["error"]["errors"]] == [
-        ("/nodes/0/tool", 4)
-    ]
+    (problem,) = document_of_text["error"]["errors"]
+    assert (problem["pointer"], problem["line"]) == ("/nodes/0/tool", 4)
 
 
-async def test_invalid_inputs_name_their_field(http_without_temporal: httpx.AsyncClient) -> None:
-    for param, message, fields in (
-        ("inputs", "Go.", {"inputs": {"number": "many"}}),
-        ("messages", '{"number": "many"}', {}),
-    ):
-        body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}
-        document = (await http_without_temporal.post("/v1/chat/completions", json=body)).json()
-        assert document["error"]["param"] == param
+@pytest.mark.parametrize(
+    ("param", "message", "fields"),
+    [("inputs", "Go.", {"inputs": {"number": "many"}}), ("messages", '{"number": "many"}', {})],
+)
+async def test_invalid_inputs_name_their_field(
+    http_without_temporal: httpx.AsyncClient, param: str, message: str, fields: Any
+) -> None:
+    body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}
+    response = await http_without_temporal.post("/v1/chat/completions", json=body)
+    assert param_error_of(response) == (400, param)
 
 
 async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: OfflineGateway) -> None:
@@ -189,10 +179,9 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **map_fields}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
     check_result = (await http.post("/v1/plans/check", json={"plan": plan})).json()
+    assert (check_result["status"], check_result["errors"]) == ("valid", [])
     response = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
-    assert (check_result["status"], response.status_code, client.calls != []) == ("valid", 503, True), check_result[
-        "errors"
-    ]
+    assert (response.status_code, client.calls != []) == (503, True)
 
 
 @pytest.mark.parametrize("depth", [120, 9_000])
@@ -210,22 +199,19 @@ async def test_too_deeply_nested_body_is_rejected(
     http_without_temporal: httpx.AsyncClient, method: str, path: str, body_start: str, body_end: str, depth: int
 ) -> None:
     content = f"{body_start}{'[' * depth}{']' * depth}{body_end}"
-    response = await http_without_temporal.request(
-        method, path, content=content, headers={"Content-Type": "application/json"}
-    )
+    response = await http_without_temporal.request(method, path, content=content, headers=JSON)
     assert error_of(response) in ((400, "too_large"), (400, "invalid_json")), response.text
-    assert "deep" in response.json()["error"]["message"]
+    assert "deep" in message_of(response)
 
 
 async def test_requests_of_pages_from_other_origins_are_rejected(offline_gateway: OfflineGateway) -> None:
     http, client, context = offline_gateway
     cancel_path = "/v1/runs/run-1/cancel"
-    errors = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
-    errors += [
-        error_of(await http.post(cancel_path, headers={"Origin": origin}))
-        for origin in ("https://x.example.com", "null")
-    ]
-    assert errors == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
+    response = await http.get("/v1/runs", headers={"Host": "evil.example.com"})
+    assert error_of(response) == (403, "foreign_host")
+    for origin in ("https://x.example.com", "null"):
+        response = await http.post(cancel_path, headers={"Origin": origin})
+        assert error_of(response) == (403, "foreign_origin"), origin
     async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as local_http:
         response = await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:3000"})
         assert (error_of(response), client.calls) == ((403, "foreign_origin"), [])
@@ -280,7 +266,7 @@ async def test_second_cancellation_reports_the_state_of_the_run(
     monkeypatch.setattr(context.runs, "reader", lambda _: SimpleNamespace(read=read))
     response = await http.post("/v1/runs/run-1/cancel")
     if message is None:
-        assert (response.status_code, response.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
+        assert (response.status_code, message_of(response)) == (409, "the run 'run-1' has ended")
     else:
         document = {"run_id": "run-1", "ok": True, "message": message, "status": status}
         assert (response.status_code, response.json()) == (200, document)
@@ -290,9 +276,8 @@ async def test_draining_gateway_is_not_ready(
     offline_gateway: OfflineGateway, http_without_temporal: httpx.AsyncClient
 ) -> None:
     offline_gateway[2].stop_event.set()
-    assert [error_of(await http_without_temporal.get(path)) for path in ("/readyz", "/v1/runs")] == [
-        (503, "draining")
-    ] * 2
+    for path in ("/readyz", "/v1/runs"):
+        assert error_of(await http_without_temporal.get(path)) == (503, "draining")
     assert (await http_without_temporal.get("/livez")).status_code == 200
 
 
@@ -300,7 +285,7 @@ async def test_large_policy_is_rejected(http_without_temporal: httpx.AsyncClient
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
         response = await http_without_temporal.post(path, json={**body, "policy": {"rules": [rule]}})
-        assert (response.status_code, "at most 262,144" in response.json()["error"]["message"]) == (400, True)
+        assert (response.status_code, "at most 262,144" in message_of(response)) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -329,9 +314,8 @@ async def test_parts_of_a_stream_are_sent_without_delay() -> None:
         writer.close()
 
     listener = open_socket("127.0.0.1", 0)
-    port = listener.getsockname()[1]
     async with await asyncio.start_server(accept, sock=listener):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()

@@ -33,29 +33,21 @@ def test_prompt_is_the_system_messages_and_the_last_message() -> None:
     system = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "In French."}]
     conversation = parsed_conversation(*system, user_message("Hi."))
     assert (conversation.text, conversation.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
-    assert (
-        parsed_conversation(user_message([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "a\nb"
-    )
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert parsed_conversation(user_message(parts)).text == "a\nb"
 
 
 def test_earlier_messages_become_turns() -> None:
-    conversation = parsed_conversation(
-        user_message("a"),
-        user_message("b"),
-        assistant_message("c"),
-        assistant_message(None, tool_calls=[tool_call("1")]),
-        user_message("d"),
-        user_message("e"),
-    )
+    messages = [user_message("a"), user_message("b"), assistant_message("c")]
+    messages += [assistant_message(None, tool_calls=[tool_call("1")]), user_message("d"), user_message("e")]
+    conversation = parsed_conversation(*messages)
     assert conversation.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
     conversation_after_greeting = parsed_conversation(assistant_message("How can I help?"), user_message("Go."))
     assert conversation_after_greeting.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_truncated_to_the_documented_sizes() -> None:
-    earlier_messages = [
-        message for _ in range(40) for message in (user_message("q" * 9_000), assistant_message("a" * 9_000))
-    ]
+    earlier_messages = [user_message("q" * 9_000), assistant_message("a" * 9_000)] * 40
     conversation = parsed_conversation(*earlier_messages, user_message("Go." * 9_000))
     request_sizes = [encoded_size(turn.human_message) for turn in conversation.earlier_turns]
     answer_sizes = [encoded_size(turn.ai_response) for turn in conversation.earlier_turns]
@@ -76,9 +68,8 @@ def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_a
     conversation = parsed_conversation(user_message("a"), question, tool_result("1"), tool_result("2", "no"))
     assert conversation.answers == [FeedbackAnswer("1", "r", "yes"), FeedbackAnswer("2", "r", "no")]
     assert not conversation.has_other_results
-    conversation = parsed_conversation(
-        user_message("a"), assistant_message(None, tool_calls=[tool_call("1", "weather")]), tool_result("1")
-    )
+    weather_call = assistant_message(None, tool_calls=[tool_call("1", "weather")])
+    conversation = parsed_conversation(user_message("a"), weather_call, tool_result("1"))
     assert (conversation.answers, conversation.has_other_results) == ([], True)
     # Without its call, a result is an answer to the run that the request names.
     assert parsed_conversation(tool_result("1"), run="r").answers == [FeedbackAnswer("1", "r", "yes")]

@@ -14,13 +14,13 @@ from dagwright.interfaces.http import direct
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
 from dagwright.interfaces.http.sse import HEARTBEAT
-from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, Silence, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
+from tests.support.scripted_run import serve_for_client
 from tests.unit.interfaces.http.conftest import error_of
 
 pytestmark = pytest.mark.waits
@@ -43,12 +43,9 @@ async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.
         gateway_settings = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
         settings = Settings(state_dir=folder, model="small", **gateway_settings)
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
-        listener = open_socket("127.0.0.1", 0)
-        url = address_of(listener)
         async with (
             open_context(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as context,
-            serving_app(create_app(context), listener, stop_event=context.stop_event),
-            httpx.AsyncClient(base_url=url, timeout=60) as http,
+            serve_for_client(create_app(context), stop_event=context.stop_event) as http,
         ):
             yield http, models
 
@@ -90,9 +87,8 @@ async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: 
 async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_byte_delay_s=0.3)) as (http, _):
         response = await http.post(path, json=request_body(path))
-    contents = [
-        event.content for event in events_of(response.text.replace("event: error\n", "")) if event.comment is None
-    ]
+    events = events_of(response.text.replace("event: error\n", ""))
+    contents = [event.content for event in events if event.comment is None]
     assert response.status_code == 200
     if path == CHAT:
         assert [contents[0]["error"]["code"], *contents[1:]] == ["rate_limit_exceeded", "[DONE]"]

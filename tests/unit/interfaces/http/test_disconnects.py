@@ -22,26 +22,21 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
+from tests.support.scripted_run import serve_for_client
 from tests.support.templates import load_templates
-from tests.unit.interfaces.http.conftest import error_of, write_plan
+from tests.unit.interfaces.http.conftest import error_of, message_of, write_plan
 
 pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 IDEMPOTENCY_KEY = "a-key"
 RUN = run_id_of_key(IDEMPOTENCY_KEY)
-QUESTION = {
-    "request_id": "check",
-    "type": "CLARIFICATION",
-    "prompt": "Which name?",
-    "opened_at": "2026-01-01T00:00:00Z",
-}
+QUESTION = {"request_id": "check", "type": "CLARIFICATION", "prompt": "Who?", "opened_at": "2026-01-01T00:00:00Z"}
 ADD_PLAN = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
@@ -157,11 +152,8 @@ def _request(path: str, *, stream: bool, cancel_on_disconnect: bool = False, is_
         call = question_call(QUESTION, run="run-asking")
         message["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
         message["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
-    gateway_fields = {"session_id": "long", "cancel_on_disconnect": cancel_on_disconnect}
-    return {
-        "json": {"model": "plan/add", "stream": stream, **message, **gateway_fields},
-        "headers": {"Idempotency-Key": IDEMPOTENCY_KEY},
-    }
+    fields = {"stream": stream, "session_id": "long", "cancel_on_disconnect": cancel_on_disconnect}
+    return {"json": {"model": "plan/add", **fields, **message}, "headers": {"Idempotency-Key": IDEMPOTENCY_KEY}}
 
 
 @pytest.fixture(autouse=True)
@@ -178,15 +170,10 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
     templates = load_templates(write_plan(tmp_path / "plans", ADD_PLAN, "add.json"), toolset.declarations())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     server = cast("Any", _Server())
-    listener = open_socket("127.0.0.1", 0)
-    url = address_of(listener)
     async with open_context(settings, connection, toolset, templates=templates) as opened_context:
         context = replace(opened_context, runs=server, sessions=server, steering=server)
         app = _CountingApp(create_app(context))
-        async with (
-            serving_app(app, listener, stop_event=context.stop_event),
-            httpx.AsyncClient(base_url=url, timeout=60) as http,
-        ):
+        async with serve_for_client(app, stop_event=context.stop_event) as http:
             try:
                 yield _Gateway(context, server, app, http)
             finally:
@@ -195,12 +182,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
                 server.may_confirm.set()
 
 
-each_endpoint = pytest.mark.parametrize(
-    ("path", "stream"), [(path, stream) for path in (CHAT, RESPONSES) for stream in (False, True)]
-)
+each_path = pytest.mark.parametrize("path", [CHAT, RESPONSES])
+with_and_without_stream = pytest.mark.parametrize("stream", [False, True])
 
 
-@each_endpoint
+@each_path
+@with_and_without_stream
 @pytest.mark.parametrize(("cancel_on_disconnect", "started_runs"), [(False, [RUN]), (True, [])])
 async def test_turn_of_a_disconnected_client_starts_unless_cancel_on_disconnect_is_set(
     gateway: _Gateway, path: str, stream: bool, cancel_on_disconnect: bool, started_runs: list[str]
@@ -212,7 +199,7 @@ async def test_turn_of_a_disconnected_client_starts_unless_cancel_on_disconnect_
     assert (gateway.server.started_runs, gateway.server.cancelled_runs) == (started_runs, [])
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@with_and_without_stream
 async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, stream: bool) -> None:
     await _disconnect_early(gateway, CHAT, stream=stream, is_answer=True)
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
@@ -227,19 +214,20 @@ async def _disconnect_early(gateway: _Gateway, path: str, **options: Any) -> Non
     await gateway.context.finish()
 
 
-@each_endpoint
-async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
+@each_path
+@with_and_without_stream
+@pytest.mark.parametrize(
+    ("rejection", "cancelled_runs"),
+    [(None, [RUN]), (RunIdInUse(f"the id {RUN!r} belongs to another run"), [])],
+    ids=["run of this request", "run of another request"],
+)
+async def test_run_of_a_disconnected_client_is_cancelled_unless_another_request_started_it(
+    gateway: _Gateway, path: str, stream: bool, rejection: Any, cancelled_runs: list[str]
+) -> None:
+    gateway.server.rejection = rejection
     gateway.server.previous_turn_ended.set()
     await _disconnect_early(gateway, path, stream=stream, cancel_on_disconnect=True)
-    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [RUN])
-
-
-@each_endpoint
-async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
-    gateway.server.rejection = RunIdInUse(f"the id {RUN!r} belongs to another run")
-    gateway.server.previous_turn_ended.set()
-    await _disconnect_early(gateway, path, stream=stream, cancel_on_disconnect=True)
-    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [])
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], cancelled_runs)
 
 
 @pytest.mark.parametrize(("rejection", "cancelled_runs"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
@@ -252,7 +240,7 @@ async def test_run_is_cancelled_after_a_disconnect_only_if_it_accepted_the_answe
 
 
 @pytest.mark.parametrize(("scope", "is_answer"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
-@pytest.mark.parametrize("stream", [False, True])
+@with_and_without_stream
 async def test_key_without_the_scope_operate_cannot_cancel(
     gateway: _Gateway, scope: KeyScope, *, is_answer: bool, stream: bool
 ) -> None:
@@ -260,11 +248,11 @@ async def test_key_without_the_scope_operate_cannot_cancel(
     request = _request(CHAT, stream=stream, cancel_on_disconnect=True, is_answer=is_answer)
     request["headers"]["Authorization"] = f"Bearer {key}"
     response = await gateway.http.post(CHAT, **request)
-    assert (response.status_code, "operate" in response.json()["error"]["message"]) == (403, True)
+    assert (response.status_code, "operate" in message_of(response)) == (403, True)
     assert gateway.server.received_count == 0
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@each_path
 async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
     request = _request(path, stream=True)
     del request["headers"]
@@ -275,12 +263,9 @@ async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway:
             pass
     await eventually(lambda: gateway.app.active_requests == 0)
     headers = {"Last-Event-ID": id_line.removeprefix("id: ")}
-    async with gateway.http.stream("POST", path, **request, headers=headers) as resumed_response:
-        assert (
-            resumed_response.status_code,
-            resumed_response.headers["x-run-id"],
-            resumed_response.headers["x-session-id"],
-        ) == (200, run, "long")
+    async with gateway.http.stream("POST", path, **request, headers=headers) as response:
+        ids = (response.headers["x-run-id"], response.headers["x-session-id"])
+        assert (response.status_code, ids) == (200, (run, "long"))
         gateway.server.previous_turn_ended.set()
         await eventually(lambda: gateway.server.started_runs == [run])
     await gateway.context.finish()
@@ -291,7 +276,7 @@ async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _
     gateway.server.previous_run_id = "run-asking"
     response = await gateway.send(CHAT, stream=False)
     assert error_of(response) == (409, "session_waits_for_answer")
-    assert "POST /v1/runs/run-asking/feedback" in response.json()["error"]["message"]
+    assert "POST /v1/runs/run-asking/feedback" in message_of(response)
 
 
 async def _start_background_response(gateway: _Gateway) -> str:
@@ -330,7 +315,7 @@ async def _finish_and_check_that_no_run_started(gateway: _Gateway) -> None:
     assert gateway.server.started_runs == []
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@each_path
 async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: str) -> None:
     request_task = asyncio.create_task(gateway.send(path, stream=False))
     await eventually(lambda: gateway.server.received_count > 0)
@@ -338,12 +323,12 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     response = await request_task
     await _finish_and_check_that_no_run_started(gateway)
     assert error_of(response) == (503, "unavailable")
-    assert "nothing was started, send the request again" in response.json()["error"]["message"]
+    assert "nothing was started, send the request again" in message_of(response)
     # Clients retry a response without this header.
     assert "x-should-retry" not in response.headers
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@each_path
 async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as response:
         await eventually(lambda: gateway.server.received_count > 0)

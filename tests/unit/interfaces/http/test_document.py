@@ -101,13 +101,9 @@ def test_openai_endpoint_documents_the_fields_and_headers_of_the_gateway(path: s
     operation = OPERATIONS[f"POST /v1/{path}"]
     headers = {parameter["name"]: parameter for parameter in operation["parameters"] if parameter["in"] == "header"}
     gateway_headers = {
-        "X-Routing-Mode",
-        "X-Session-Id",
-        "X-Stream-Progress",
-        "X-Cancel-On-Disconnect",
-        "Idempotency-Key",
+        f"X-{name}" for name in ("Routing-Mode", "Session-Id", "Stream-Progress", "Cancel-On-Disconnect")
     }
-    assert gateway_headers <= {*headers}
+    assert {*gateway_headers, "Idempotency-Key"} <= {*headers}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
     for field, header, values in (
@@ -123,11 +119,10 @@ def test_openai_endpoint_documents_the_fields_and_headers_of_the_gateway(path: s
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
 def test_stream_of_a_response_or_run_documents_the_values_of_stream_progress(path: str) -> None:
-    parameters = {
-        (parameter["in"], parameter["name"]): parameter for parameter in OPERATIONS[f"GET /v1/{path}"]["parameters"]
-    }
+    parameters = OPERATIONS[f"GET /v1/{path}"]["parameters"]
+    schemas = {(parameter["in"], parameter["name"]): parameter["schema"] for parameter in parameters}
     for location in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
-        assert parameters[location]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
+        assert schemas[location]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
 
 
 def body_schemas_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
@@ -153,9 +148,8 @@ def example_requests() -> Iterator[Any]:
         for parameter in OPERATIONS[name].get("parameters", ()):
             path = path.replace(f"{{{parameter['name']}}}", PATH_VALUES.get(parameter["name"], "run-1"))
         _, components = body_schemas_of(OPERATIONS[name])
-        for number, body in enumerate(
-            [example for component in components for example in component["examples"]] or [None]
-        ):
+        examples = [example for component in components for example in component["examples"]]
+        for number, body in enumerate(examples or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
 
@@ -178,14 +172,15 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
     client.calls.clear()
     scope = scope_of(method, path)
     keys = KeyFile(context.settings.api_keys)
-    _, key_without_scope = keys.add(ALL_OWNERS, [other_scope for other_scope in KeyScope if other_scope is not scope])
-    _, key_with_scope = keys.add(ALL_OWNERS, [] if scope is None else [scope])
+
+    async def response_to_key(scopes: list[KeyScope]) -> httpx.Response:
+        _, key = keys.add(ALL_OWNERS, scopes)
+        return await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
+
     if scope is not None:
-        response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key_without_scope}"})
+        response = await response_to_key([other_scope for other_scope in KeyScope if other_scope is not scope])
         assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
-    accepted_response = await http.request(
-        method, path, json=body, headers={"Authorization": f"Bearer {key_with_scope}"}
-    )
+    accepted_response = await response_to_key([] if scope is None else [scope])
     assert accepted_response.status_code == (503 if client.calls else 200), accepted_response.text
 
 

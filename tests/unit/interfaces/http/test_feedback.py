@@ -37,9 +37,8 @@ class FakeFeedback:
         self.answers: list[Answer] = []
 
     async def requests_of(self, run: str) -> list[OpenRequest]:
-        return [
-            OpenRequest(self._request, RequestRef(run, self._request["request_id"]), self._request["request_id"], "")
-        ]
+        request_id = self._request["request_id"]
+        return [OpenRequest(self._request, RequestRef(run, request_id), request_id, "")]
 
     async def request_ref_of(self, run: str, request: str) -> RequestRef:
         return RequestRef(run, request)
@@ -62,21 +61,15 @@ def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyS
             raise RunNotFound(run)
         return run
 
-    caller = Caller(caller_name, frozenset(scopes), key_id="5f0c")
-    return cast(
-        GatewayContext,
-        SimpleNamespace(runs=SimpleNamespace(feedback=fake_feedback), caller=caller, visible_run=visible_run),
-    )
+    caller, runs = Caller(caller_name, frozenset(scopes), key_id="5f0c"), SimpleNamespace(feedback=fake_feedback)
+    return cast(GatewayContext, SimpleNamespace(runs=runs, caller=caller, visible_run=visible_run))
 
 
 @pytest.mark.parametrize(
     ("next_request", "message_suffix"),
     [
         (None, ""),
-        (
-            {"request_id": "find#2", "prompt": "No match. Which Anna?"},
-            "; there is another request: find#2: No match. Which Anna?",
-        ),
+        ({"request_id": "find#2", "prompt": "Which Anna?"}, "; there is another request: find#2: Which Anna?"),
     ],
 )
 async def test_answer_is_reported_with_the_request_that_follows_it(next_request: Any, message_suffix: str) -> None:
@@ -120,9 +113,7 @@ async def test_nodes_in_an_answer_given_as_a_tool_result_need_the_scope_operate(
     [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request_id"), ("chekc", "yes", "request_id")],
 )
 async def test_rejected_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
-    fake_feedback = FakeFeedback(APPROVAL, error=FeedbackRejected("refused"))
+    context = gateway_context(FakeFeedback(APPROVAL, error=FeedbackRejected("refused")), "ann")
     with pytest.raises(ApiError) as error:
-        await answer_run_request(
-            gateway_context(fake_feedback, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer)
-        )
+        await answer_run_request(context, "run-1", AnswerBody(request_id=request_id, answer=answer))
     assert (error.value.status, error.value.param) == (400, param)

@@ -23,14 +23,9 @@ from dagwright.interfaces.http.request_fields import ChatBody
 
 
 def request(request_type: str, **fields: Any) -> dict[str, Any]:
-    document = {
-        "request_id": "check",
-        "node_id": "check",
-        "type": request_type,
-        "prompt": "Publish?",
-        "opened_at": "2026-01-01T00:00:00.000Z",
-    }
-    return {**document, "schema": None, "options": None, "assignee": None, "deadline": None, **fields}
+    document = {"request_id": "check", "node_id": "check", "type": request_type, "prompt": "Publish?"}
+    absent_fields = dict.fromkeys(("schema", "options", "assignee", "deadline"))
+    return {**document, "opened_at": "2026-01-01T00:00:00.000Z", **absent_fields, **fields}
 
 
 CITY_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -41,7 +36,7 @@ def test_call_has_the_request_and_its_run() -> None:
     arguments = json.loads(call["function"]["arguments"])
     assert (call["type"], call["function"]["name"]) == ("function", "answer_feedback")
     expected = {"run_id": "run-1", "request_id": "check", "type": "APPROVAL", "prompt": "Publish?", "tool": "pay"}
-    assert {name: arguments[name] for name in expected} == expected
+    assert expected.items() <= arguments.items()
     assert "deadline" not in arguments
 
 
@@ -52,15 +47,8 @@ def test_id_of_a_call_depends_only_on_run_and_request() -> None:
     assert len({first_id, call_id(later_request, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
     expected = (True, True, False)
     assert (len(first_id) <= 40, is_call_id_of(first_id, run="run-1"), is_call_id_of(first_id, run="run-2")) == expected
-    for invalid_id in (
-        "zzz",
-        "",
-        "call_",
-        first_id[:-1],
-        f"{first_id}0",
-        first_id.removeprefix("call_"),
-        "call_ü\ud800",
-    ):
+    changed_ids = (first_id[:-1], f"{first_id}0", first_id.removeprefix("call_"))
+    for invalid_id in ("zzz", "", "call_", "call_ü\ud800", *changed_ids):
         assert not is_call_id_of(invalid_id, run="run-1"), invalid_id
 
 
@@ -73,11 +61,8 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     options = [{"id": "p1", "label": "Kite"}, {"id": "p2", "label": "Kite SARL"}]
     schema = answer_schema(request("SELECTION", options=options, allow_text=True))
     selected_schema = schema["properties"]["selected"]
-    assert (selected_schema["items"], selected_schema["maxItems"], schema["required"]) == (
-        {"enum": ["p1", "p2"]},
-        1,
-        [],
-    )
+    assert (selected_schema["items"], selected_schema["maxItems"]) == ({"enum": ["p1", "p2"]}, 1)
+    assert schema["required"] == []
 
 
 def test_text_of_requests_has_the_type_of_a_request_without_a_prompt() -> None:
@@ -116,9 +101,8 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def test_schema_decides_whether_data_is_wrapped() -> None:
     inner_schema = {**_object(x={"type": "integer"}), "additionalProperties": False}
-    request_for_data = request(
-        "INFORMATION", schema={**_object(data=inner_schema), "required": ["data"], "additionalProperties": False}
-    )
+    schema = {**_object(data=inner_schema), "required": ["data"], "additionalProperties": False}
+    request_for_data = request("INFORMATION", schema=schema)
     for text in ('{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'):
         content = parse_answer(request_for_data, text)
         assert content == {"data": {"data": {"x": 1}}}
@@ -135,8 +119,6 @@ def test_result_that_is_not_an_answer_is_rejected() -> None:
 
 _ANSWER_FUNCTION = {"type": "function", "function": {"name": "answer_feedback"}}
 _WEATHER_FUNCTION = {"type": "function", "function": {"name": "get_weather"}}
-
-
 _ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER_FUNCTION]}}
 
 

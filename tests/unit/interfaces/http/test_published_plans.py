@@ -11,8 +11,8 @@ from dagwright.interfaces.http.context import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.toolset.toolset import load_toolset
-from tests.unit.interfaces.http.conftest import OfflineTemporalClient, client_of, error_of, write_plan
+from dagwright.toolset.toolset import Toolset
+from tests.unit.interfaces.http.conftest import OfflineTemporalClient, client_of, error_of, message_of, write_plan
 
 PublishedFolder = tuple[httpx.AsyncClient, Path]
 
@@ -23,16 +23,12 @@ def _plan(title: str, tool: str = "calculator") -> Any:
 
 
 @pytest.fixture
-async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
+async def published_folder(tmp_path: Path, toolset: Toolset) -> AsyncIterator[PublishedFolder]:
     folder = write_plan(tmp_path / "plans", _plan("Double"))
-    settings = Settings(state_dir=tmp_path, model="small")
-    toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", OfflineTemporalClient()), Server("nowhere", "default"), frozenset())
-    plans = TemplateFolder(folder, toolset.declarations())
-    async with (
-        open_context(settings, connection, toolset, template_folder=plans) as context,
-        client_of(context) as http,
-    ):
+    plans, settings = TemplateFolder(folder, toolset.declarations()), Settings(state_dir=tmp_path, model="small")
+    context = open_context(settings, connection, toolset, template_folder=plans)
+    async with context as opened_context, client_of(opened_context) as http:
         yield http, folder
 
 
@@ -67,20 +63,17 @@ async def test_broken_file_is_reported_and_other_plans_stay_usable(published_fol
         await http.post("/v1/runs", json={"template": "broken"}),
     ):
         assert error_of(response) == (422, "plan_unusable"), response.text
-        assert message in response.json()["error"]["message"]
+        assert message in message_of(response)
 
 
 async def test_problems_of_files_do_not_name_folders_of_the_machine(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
 
     async def problem(name: str) -> str:
-        return str((await http.get(f"/v1/models/plan/{name}")).json()["error"]["message"])
+        return message_of(await http.get(f"/v1/models/plan/{name}"))
 
-    outer_plan = {
-        "plan": 1,
-        "nodes": [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}],
-    }
-    write_plan(folder, outer_plan, "outer.json")
+    nodes = [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}]
+    write_plan(folder, {"plan": 1, "nodes": nodes}, "outer.json")
     for name in ("syntax.json", "parts/broken.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{", encoding="utf-8")
