@@ -3,52 +3,41 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import Cursor
-from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_events import EventId
 from tests.support.gateway import NamedEvent, named_events_of
-from tests.unit.interfaces.cli.views import view_of
+from tests.unit.interfaces.cli.views import scheduler_of, view_of
+from tests.unit.interfaces.http.run_updates import async_updates, update
 
 ENDED_RUN = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
 ID_AT_EVENT_5 = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
 
 
-def update(view: RunView, **states: NodeStatus) -> RunUpdate:
-    return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
-
-
 async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
-    async def run_updates() -> AsyncGenerator[RunUpdate, None]:
-        for run_update in updates:
-            yield run_update
-
-    return named_events_of("".join([text async for text in orchestration_events(run_updates(), session_run="run-1")]))
+    texts = orchestration_events(async_updates(*updates), session_run="run-1")
+    return named_events_of("".join([text async for text in texts]))
 
 
-def gateway_that_sends(first_update: RunUpdate) -> GatewayContext:
-    async def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
+def gateway_that_sends(first_update: RunUpdate) -> Any:
+    def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
         assert after == ID_AT_EVENT_5.position
-        yield first_update
+        return async_updates(first_update)
 
-    return cast(
-        "GatewayContext", SimpleNamespace(runs=SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe)))
-    )
+    return SimpleNamespace(runs=SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe)))
 
 
 async def test_request_event_has_the_waiting_node() -> None:
     human = {"type": "APPROVAL", "prompt": "Publish?"}
     view = replace(view_of({"id": "check", "human": human}), cursor=Cursor(1, 5))
-    assert view.scheduler is not None
-    request = next(iter(view.scheduler.features.feedback.requests.open.values()))
+    (request,) = scheduler_of(view).features.feedback.requests.open.values()
     request.id = "check#2"
     (event,) = await events_of(update(view))
     assert (event.id, event.name, event.content["node_id"]) == ("run-1/1-5", "human_feedback_requested", "check")
@@ -70,11 +59,8 @@ async def test_request_event_has_the_waiting_node() -> None:
 )
 async def test_stream_is_complete_if_the_run_ends_without_another_event(last_update: RunUpdate, expected: bool) -> None:
     assert await has_received_all(gateway_that_sends(last_update), "run-1", ID_AT_EVENT_5) is expected
-    (*_, last_event) = [
-        None,
-        *await events_of(update(replace(ENDED_RUN, is_closed=False), a=NodeStatus.RUNNING), last_update),
-    ]
-    assert last_event is not None
+    first_update = update(replace(ENDED_RUN, is_closed=False), a=NodeStatus.RUNNING)
+    last_id = (await events_of(first_update, last_update))[-1].id
     # Without an event at the end, only `has_received_all` knows that the stream is complete.
-    assert last_event.id is not None
-    assert last_event.id.endswith("e") is (last_update.view.is_closed and not expected)
+    assert last_id is not None
+    assert last_id.endswith("e") is (last_update.view.is_closed and not expected)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,6 @@ from dagwright.client import run_follower
 from dagwright.history.executions import RunClosed
 from dagwright.interfaces.http import responses
 from dagwright.interfaces.http.callers import Caller
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import (
@@ -24,12 +23,12 @@ from dagwright.interfaces.http.response_items import (
     to_chat_body,
 )
 from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
+from tests.unit.interfaces.http.conftest import error_of
 
 
 def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        message.model_dump(exclude_none=True) for message in to_chat_body(ResponseBody.model_validate(body)).messages
-    ]
+    chat_body = to_chat_body(ResponseBody.model_validate(body))
+    return [message.model_dump(exclude_none=True) for message in chat_body.messages]
 
 
 def test_instructions_and_text_become_messages() -> None:
@@ -58,23 +57,17 @@ def item_reference(id: Any) -> dict[str, Any]:
 
 
 YES_OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
-
-
-BODY_WITH_REFERENCES = ResponseBody(
-    input=[{"role": "user", "content": "a"}, *map(item_reference, ("rs_1", "msg_run-1", "fc_1")), YES_OUTPUT]
-)
+REFERENCES = [item_reference(id) for id in ("rs_1", "msg_run-1", "fc_1")]
+BODY_WITH_REFERENCES = ResponseBody(input=[{"role": "user", "content": "a"}, *REFERENCES, YES_OUTPUT])
 
 
 def test_references_to_answers_become_assistant_messages() -> None:
     assert referenced_runs(BODY_WITH_REFERENCES) == {"run-1": 2}
-    messages = [
-        (message.role, message.content) for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": "b"}).messages
-    ]
-    assert messages == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
-    assert [message.role for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": None}).messages] == [
-        "user",
-        "tool",
-    ]
+    messages = to_chat_body(BODY_WITH_REFERENCES, {"run-1": "b"}).messages
+    texts = [(message.role, message.content) for message in messages]
+    assert texts == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
+    messages = to_chat_body(BODY_WITH_REFERENCES, {"run-1": None}).messages
+    assert [message.role for message in messages] == ["user", "tool"]
     assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
 
 
@@ -115,9 +108,8 @@ def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     choices = [{"message": {"content": None, "tool_calls": [call]}}]
     response = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
-    assert [(item["type"], item["call_id"], item["name"]) for item in response["output"]] == [
-        ("function_call", "c1", "f")
-    ]
+    (item,) = response["output"]
+    assert (item["type"], item["call_id"], item["name"]) == ("function_call", "c1", "f")
     assert (response["usage"]["input_tokens"], response["store"]) == (3, False)
 
 
@@ -150,10 +142,9 @@ async def test_cancellation_of_a_response_names_the_owner_of_the_key(monkeypatch
 
     monkeypatch.setattr(responses, "_current_response", current_response)
     caller = Caller("ann", frozenset())
-    context = SimpleNamespace(
-        visible_run=visible_run, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller
-    )
-    await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
+    fields = {"visible_run": visible_run, "steering": SimpleNamespace(cancel=cancel), "caller": caller}
+    context: Any = SimpleNamespace(**fields, active_starts=[])
+    await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, context)
     assert cancellations == [("run-1", "ann")]
 
 
@@ -165,16 +156,12 @@ async def test_result_of_an_unknown_call_is_rejected(
     monkeypatch.setattr(run_follower, "RequestPoller", FakeRequestPoller)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
     output_item = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
-    body = {
-        "model": "small",
-        "previous_response_id": ResponseRef(RUN, "small").id,
-        "input": [output_item],
-        "stream": stream,
-    }
+    body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "stream": stream}
+    body["input"] = [output_item]
     async with scripted_gateway(run, tmp_path) as http:
         rejected_response = await http.post("/v1/responses", json=body)
         # The result for a request that was answered elsewhere meanwhile is skipped.
         output_item["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
         skipped_response = await http.post("/v1/responses", json=body)
-    assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "unknown_tool_call")
+    assert error_of(rejected_response) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

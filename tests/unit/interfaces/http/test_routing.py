@@ -80,23 +80,20 @@ def _context(folder: Path, worker_tools: ToolRegistry | None = None) -> GatewayC
 
 async def test_profile_rounds_is_listed_only_with_worker_tools(tmp_path: Path) -> None:
     context_without_tools, context_with_tools = _context(tmp_path), _context(tmp_path, WorkerTools().registry())
-    assert (profiles_of(context_without_tools), profiles_of(context_with_tools)) == (
-        ["plan", "intents"],
-        ["plan", "intents", "rounds"],
-    )
+    assert profiles_of(context_without_tools) == ["plan", "intents"]
+    assert profiles_of(context_with_tools) == ["plan", "intents", "rounds"]
     with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as error:
         await retrieve_model("profile/rounds", context_without_tools)
     assert (error.value.status, error.value.code) == (404, "model_not_found")
     assert target_of(context_with_tools, "profile/rounds") == Target("profile", "rounds")
-    assert (
-        json.loads(bytes((await retrieve_model("profile/rounds", context_with_tools)).body))["id"] == "profile/rounds"
-    )
+    response = await retrieve_model("profile/rounds", context_with_tools)
+    assert json.loads(bytes(response.body))["id"] == "profile/rounds"
 
 
-def test_similar_model_name_is_suggested(tmp_path: Path) -> None:
-    for model, hint in (
-        ("profile/plans", "did you mean 'profile/plan'"),
-        ("profile/zzzzzzzz", "available are plan, intents"),
-    ):
-        with pytest.raises(ApiError, match=hint):
-            target_of(_context(tmp_path), model)
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [("profile/plans", "did you mean 'profile/plan'"), ("profile/zzzzzzzz", "available are plan, intents")],
+)
+def test_unknown_profile_gets_a_hint(tmp_path: Path, model: str, hint: str) -> None:
+    with pytest.raises(ApiError, match=hint):
+        target_of(_context(tmp_path), model)

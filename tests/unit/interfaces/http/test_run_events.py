@@ -1,6 +1,5 @@
 """Events of a run, and their ids."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor
-from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.error_codes import ErrorCode
@@ -16,6 +14,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
+from tests.unit.interfaces.http.run_updates import async_updates, update
 
 VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, cursor=Cursor(1, 5))
 
@@ -48,36 +47,25 @@ def test_header_takes_precedence_over_the_parameter() -> None:
     assert event_cursor(id.encode().decode("latin-1"), None) == event_cursor(None, id)
 
 
-async def events_of(*updates: Any) -> list[NamedEvent]:
-    async def run_updates() -> AsyncGenerator[RunUpdate, None]:
-        for update in updates:
-            if isinstance(update, Exception):
-                raise update
-            yield update
-
-    return named_events_of("".join([text async for text in run_events(run_updates())]))
+async def texts_of(*updates: RunUpdate | Exception) -> list[str]:
+    return [text async for text in run_events(async_updates(*updates))]
 
 
-def update(view: RunView, **states: NodeStatus) -> RunUpdate:
-    return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
+async def events_of(*updates: RunUpdate | Exception) -> list[NamedEvent]:
+    return named_events_of("".join(await texts_of(*updates)))
 
 
 async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_changes() -> None:
     later_view = replace(VIEW, cursor=Cursor(1, 9))
     waiting_view = replace(later_view, status="waiting", has_waiting_marks=True)
-    first_update, second_update = (
-        update(VIEW, a=NodeStatus.RUNNING),
-        update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
-    )
+    first_update = update(VIEW, a=NodeStatus.RUNNING)
+    second_update = update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
     events = await events_of(first_update, update(VIEW), second_update, update(waiting_view))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
-    ids.append(("1-9w", "run.waiting"))
-    assert [(event.id, event.name) for event in events] == ids
-    completed_event = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
-    assert [event.content for event in events[2:4]] == [
-        completed_event,
-        {**completed_event, "node_id": "b", "status": "running"},
-    ]
+    assert [(event.id, event.name) for event in events] == [*ids, ("1-9w", "run.waiting")]
+    fields = {"run_id": "run-1", "attempts": 1}
+    assert events[2].content == {**fields, "node_id": "a", "status": "completed"}
+    assert events[3].content == {**fields, "node_id": "b", "status": "running"}
     assert events[4].content["status"] == "waiting"
 
 
@@ -104,12 +92,6 @@ async def test_events_of_a_moment_are_encoded_once_for_all_clients() -> None:
     ended_view = replace(VIEW, status="completed", is_closed=True)
     shared_update = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
 
-    async def texts_of_client() -> list[str]:
-        async def run_updates() -> AsyncGenerator[RunUpdate, None]:
-            yield shared_update
-
-        return [text async for text in run_events(run_updates())]
-
-    (first_text,), (second_text,) = await texts_of_client(), await texts_of_client()
+    (first_text,), (second_text,) = await texts_of(shared_update), await texts_of(shared_update)
     assert first_text is second_text
     assert [event.name for event in named_events_of(first_text)] == ["node.completed", "run.completed"]

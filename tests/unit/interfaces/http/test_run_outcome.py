@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -17,7 +17,6 @@ from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, ReceivedAnswer
 from dagwright.interfaces.http.callers import Caller
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
@@ -41,12 +40,7 @@ async def _run_fields(error: Any) -> Any:
 
 
 async def test_answer_has_the_error_of_its_run() -> None:
-    run_fields: dict[str, Any] = {
-        "run_id": "run-1",
-        "session_id": None,
-        "status": "completed_with_failures",
-        "node_counts": {},
-    }
+    run_fields = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "node_counts": {}}
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
     assert await _run_fields(error) == {**run_fields, "error": error}
     assert await _run_fields(None) == run_fields
@@ -170,16 +164,14 @@ def test_each_word_is_sent_once_with_restarts_marked(
 
 def test_request_follows_the_text_before_it() -> None:
     assert _received_text(final_text="Which?", request_count=1) == "Which?"
-    assert (
-        _received_text((TURN, 1, "I found two."), final_text="Which?", request_count=1)
-        == f"I found two.{NEXT_TURN}Which?"
-    )
+    text = _received_text((TURN, 1, "I found two."), final_text="Which?", request_count=1)
+    assert text == f"I found two.{NEXT_TURN}Which?"
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     streamed_requests: list[tuple[RunBackedRequest, bool]] = []
 
-    async def stream_run(_: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
+    async def stream_run(_: object, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
         streamed_requests.append((run_request, with_usage))
         return Response()
 
@@ -193,30 +185,13 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
 
     monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
     fields = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
-    context = cast(
-        "GatewayContext",
-        SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **fields),
-    )
+    context: Any = SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **fields)
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):
         await completions.stream_answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
     await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((run_request, with_usage),) = streamed_requests
-    expected = ("run-1", "ann:main", "main", StreamProgress.PROGRESS)
-    assert (
-        run_request.run,
-        run_request.session,
-        run_request.session_id,
-        run_request.options.stream_progress,
-    ) == expected
-    assert (
-        run_request.start,
-        [*run_request.conversation.answers],
-        run_request.options.cancel_on_disconnect,
-        with_usage,
-    ) == (
-        None,
-        [],
-        False,
-        True,
-    )
+    options = run_request.options
+    assert (run_request.run, run_request.session, run_request.session_id) == ("run-1", "ann:main", "main")
+    assert (options.stream_progress, options.cancel_on_disconnect) == (StreamProgress.PROGRESS, False)
+    assert (run_request.start, [*run_request.conversation.answers], with_usage) == (None, [], True)

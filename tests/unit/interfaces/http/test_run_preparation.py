@@ -54,19 +54,16 @@ def _prepare(folder: Path, target: Target, options: GatewayOptions) -> StartRequ
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
-    start_request = _prepare(
-        tmp_path, Target("profile", "rounds"), GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
-    )
+    target = Target("profile", "rounds")
+    options = GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
+    start_request = _prepare(tmp_path, target, options)
     assert start_request.plan.extender is not None
     assert (start_request.plan.extender["max_rounds"], start_request.plan.extender["worker_timeout_s"]) == (4, 120)
-    assert (start_request.plan.deadline_s, start_request.options.deadline_s, start_request.options.owner) == (
-        900,
-        900,
-        "me",
-    )
+    assert start_request.plan.deadline_s == start_request.options.deadline_s == 900
+    assert start_request.options.owner == "me"
     # The source includes these options, so a request with other options does not count as a repetition.
     assert (start_request.source["max_rounds"], start_request.source["worker_timeout_s"]) == (4, 120)
-    default_start = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
+    default_start = _prepare(tmp_path, target, GatewayOptions())
     assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
@@ -101,19 +98,17 @@ def test_request_text_of_a_turn_has_the_title_and_inputs_of_the_plan(tmp_path: P
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED_PLAN["plan"]), encoding="utf-8")
     declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declarations)), Target("plan", "double")
-    requests = [
-        _start(context, target, Conversation(text), options).request
-        for text, options in (
-            ('{"number": 1}', GatewayOptions()),
-            ("Go.", GatewayOptions(inputs={"number": 2})),
-            ("", GatewayOptions()),
-        )
-    ]
+
+    def request_text(text: str, **options: Any) -> str:
+        return str(_start(context, target, Conversation(text), GatewayOptions(**options)).request)
+
     title = "(the plan Double a number)"
-    assert requests == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
+    assert request_text('{"number": 1}') == f'{title} {{"number": 1}}'
+    assert request_text("Go.", inputs={"number": 2}) == f'{title} {{"number": 2}}'
+    assert request_text("") == title
     with pytest.raises(PlanInvalid):
-        _start(context, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
-    assert len(_start(context, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000
+        request_text(json.dumps({"number": 1, "more": "x" * 100_000}))
+    assert len(request_text('{"number": ' + " " * 100_000 + "1}")) < 1_000
 
 
 @pytest.mark.parametrize("profile", ["plan", "intents"])
@@ -128,14 +123,8 @@ def test_run_has_the_output_schema_of_its_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
-    request_with_schema, request_without_schema = (
-        _start(context, target, conversation, settings=answer_settings).prepare(None)
-        for answer_settings in (settings, _DEFAULT_SETTINGS)
-    )
-    assert (
-        goal_from_json(request_with_schema.plan.extender).output_schema
-        == request_with_schema.source["output_schema"]
-        == schema
-    )
+    request = _start(context, target, conversation, settings=settings).prepare(None)
+    assert goal_from_json(request.plan.extender).output_schema == request.source["output_schema"] == schema
     # Runs that started before this field existed have a goal without the field.
-    assert "output_schema" not in {**(request_without_schema.plan.extender or {}), **request_without_schema.source}
+    request = _start(context, target, conversation).prepare(None)
+    assert "output_schema" not in {**(request.plan.extender or {}), **request.source}

@@ -1,6 +1,7 @@
 """Ids and sequence numbers of the events of an answer."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,10 +40,9 @@ def test_event_id_contains_the_complete_cursor_and_fits_in_a_header(cursor: Stre
     assert StreamCursor.parse(text, cursor.kind) == cursor
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
-    cursor_with_short_checksum = replace(
-        cursor, mark=replace(cursor.mark, checksum=cursor.mark.checksum & 0x7FF, bits=11)
-    )
-    assert StreamCursor.parse(str(cursor_with_short_checksum), cursor.kind) == cursor_with_short_checksum
+    short_mark = replace(cursor.mark, checksum=cursor.mark.checksum & 0x7FF, bits=11)
+    cursor_with_short_mark = replace(cursor, mark=short_mark)
+    assert StreamCursor.parse(str(cursor_with_short_mark), cursor.kind) == cursor_with_short_mark
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
@@ -55,11 +55,8 @@ def test_sequence_numbers_of_a_response_increase_and_contain_its_cursor(
     text = ""
     for part in texts:
         text += part
-        sent_cursors.append(
-            cursor := replace(
-                cursor, total_characters=len(text), mark=TextMark("answer", len(text), text_checksum(text))
-            )
-        )
+        mark = TextMark("answer", len(text), text_checksum(text))
+        sent_cursors.append(cursor := replace(cursor, total_characters=len(text), mark=mark))
     if has_requests:
         sent_cursors.append(cursor := replace(cursor, total_characters=cursor.total_characters + 6, closing_count=1))
     sent_cursors += [
@@ -68,12 +65,8 @@ def test_sequence_numbers_of_a_response_increase_and_contain_its_cursor(
     numbers = [sent_cursor.sequence_number for sent_cursor in sent_cursors]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
+    counts_of = attrgetter("sequence_number", "opening_count", "total_characters", "closing_count")
     for sent_cursor in sent_cursors:
         parsed = StreamCursor.from_sequence_number(sent_cursor.sequence_number, "run-1")
-        assert (parsed.sequence_number, parsed.opening_count, parsed.total_characters, parsed.closing_count) == (
-            sent_cursor.sequence_number,
-            sent_cursor.opening_count,
-            sent_cursor.total_characters,
-            sent_cursor.closing_count,
-        )
+        assert counts_of(parsed) == counts_of(sent_cursor)
         assert sent_cursor.closing_count or parsed.mark.is_prefix_of(text)

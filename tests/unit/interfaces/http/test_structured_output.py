@@ -15,7 +15,7 @@ from dagwright.interfaces.http.feedback_calls import allows_answer_calls
 from dagwright.interfaces.http.request_fields import ChatBody
 from dagwright.interfaces.http.response_items import ResponseBody, to_chat_body
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch, output_form_of
-from tests.unit.interfaces.http.conftest import error_of
+from tests.unit.interfaces.http.conftest import error_of, param_error_of
 
 PERSON = {
     "type": "object",
@@ -37,6 +37,10 @@ def function_reference(name: str) -> dict[str, Any]:
 
 def chat_body(**fields: Any) -> ChatBody:
     return ChatBody.model_validate({"model": "plan/double", "messages": MESSAGES, **fields})
+
+
+def response_chat_body(**fields: Any) -> ChatBody:
+    return to_chat_body(ResponseBody.model_validate(fields))
 
 
 def form_of(body: ChatBody) -> OutputForm:
@@ -63,22 +67,14 @@ Requests of the other modes use a response format.
 """
 
 
-@pytest.mark.parametrize(
-    "recorded_request",
-    REQUESTS,
-    ids=lambda recorded_request: f"{recorded_request['client']} {recorded_request['mode']}",
-)
+@pytest.mark.parametrize("recorded_request", REQUESTS, ids=lambda each: f"{each['client']} {each['mode']}")
 def test_output_form_of_recorded_requests(recorded_request: Any) -> None:
     fields = {"model": "plan/double", **recorded_request["body"]}
     is_response = recorded_request["path"].endswith("/responses")
-    form = form_of(
-        to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
-    )
-    uses_function = "tools" in recorded_request["body"]
-    assert (form.function, form.is_named) == (
-        FUNCTIONS_BY_MODE[recorded_request["mode"]] if uses_function else (None, False)
-    )
-    if "json_object" in str(recorded_request["body"]):
+    form = form_of(response_chat_body(**fields) if is_response else ChatBody.model_validate(fields))
+    function = FUNCTIONS_BY_MODE[recorded_request["mode"]] if "tools" in fields else (None, False)
+    assert (form.function, form.is_named) == function
+    if "json_object" in str(fields):
         assert form.schema == {"type": "object"}
     else:
         types = {name: field["type"] for name, field in form.schema["properties"].items()}
@@ -89,17 +85,12 @@ def test_output_form_of_recorded_requests(recorded_request: Any) -> None:
 
 
 def test_schema_comes_from_the_only_allowed_function() -> None:
-    required_function = {
-        "tools": [function_tool("answer_feedback", {}), function_tool("final_result")],
-        "tool_choice": "required",
-    }
-    single_allowed_function = {
-        "tools": [function_tool("Person"), function_tool("other")],
-        "tool_choice": allowed_tools(function_reference("Person")),
-    }
-    for fields, name in ((required_function, "final_result"), (single_allowed_function, "Person")):
-        form = form_of(chat_body(**fields))
-        assert (form.function, form.is_named, form.schema) == (name, False, PERSON)
+    tools = [function_tool("answer_feedback", {}), function_tool("final_result")]
+    form = form_of(chat_body(tools=tools, tool_choice="required"))
+    assert (form.function, form.is_named, form.schema) == ("final_result", False, PERSON)
+    tools = [function_tool("Person"), function_tool("other")]
+    form = form_of(chat_body(tools=tools, tool_choice=allowed_tools(function_reference("Person"))))
+    assert (form.function, form.is_named, form.schema) == ("Person", False, PERSON)
 
 
 @pytest.mark.parametrize(
@@ -121,24 +112,24 @@ def _response_format(kind: str, **json_schema: Any) -> dict[str, Any]:
     return {"response_format": {"type": kind, **schema}}
 
 
-UNSUPPORTED_REQUESTS: list[Any] = [
-    (_response_format("json_schema"), "response_format"),
-    (_response_format("json_schema", schema={"type": 1}), "response_format"),
-    (_response_format("grammar"), "response_format"),
-    ({"tools": [function_tool("a"), function_tool("b")], "tool_choice": "required"}, "tool_choice"),
-    ({"tools": [function_tool("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
-    ({"functions": [{"name": "a"}], "function_call": {"name": "a"}}, "function_call"),
-    ({"tools": [function_tool("a")], "tool_choice": function_reference("b")}, "tool_choice"),
-]
-
-
-@pytest.mark.parametrize(("fields", "param"), UNSUPPORTED_REQUESTS)
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (_response_format("json_schema"), "response_format"),
+        (_response_format("json_schema", schema={"type": 1}), "response_format"),
+        (_response_format("grammar"), "response_format"),
+        ({"tools": [function_tool("a"), function_tool("b")], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [function_tool("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "a"}], "function_call": {"name": "a"}}, "function_call"),
+        ({"tools": [function_tool("a")], "tool_choice": function_reference("b")}, "tool_choice"),
+    ],
+)
 async def test_unsupported_output_is_rejected(
     http_without_temporal: httpx.AsyncClient, fields: Any, param: str
 ) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
     response = await http_without_temporal.post("/v1/chat/completions", json=body)
-    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+    assert param_error_of(response) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
@@ -153,8 +144,8 @@ async def test_schema_is_unsupported_for_intents_and_in_background(
 def test_response_format_and_tool_choice_are_converted_for_chat_completions() -> None:
     output_format = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
-    fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
-    body = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": output_format}}))
+    tool_choice = {"type": "function", "name": "Person"}
+    body = response_chat_body(input="{}", tools=[tool], tool_choice=tool_choice, text={"format": output_format})
     assert (body.response_format, body.tool_choice) == (PERSON_FORMAT, function_reference("Person"))
     form = form_of(body)
     assert (form.function, form.schema) == ("Person", PERSON)
@@ -180,9 +171,8 @@ def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
 
 def test_structured_output_allows_answer_calls_only_if_their_function_is_declared() -> None:
     assert not allows_answer_calls(chat_body(response_format=PERSON_FORMAT), is_structured=True)
-    assert allows_answer_calls(
-        chat_body(response_format=PERSON_FORMAT, tools=[function_tool("answer_feedback")]), is_structured=True
-    )
+    body = chat_body(response_format=PERSON_FORMAT, tools=[function_tool("answer_feedback")])
+    assert allows_answer_calls(body, is_structured=True)
 
 
 def test_invalid_output_schema_is_rejected() -> None:
