@@ -22,7 +22,6 @@ from scripts.reference.limits import with_unit
 from scripts.reference.markdown import constant_descriptions, table
 from scripts.reference.plan import examples
 from tests.support import docs
-from tests.support.docs import Block
 
 
 @pytest.mark.parametrize(
@@ -149,31 +148,19 @@ not a file
 """
 
 
-@pytest.fixture
-def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
+def test_block_has_its_file_name_title_and_text_without_the_fences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
-    return docs.blocks_of(page)
-
-
-def test_block_with_a_file_title_has_the_file_name(blocks: list[Block]) -> None:
-    assert [(block.line, block.language, block.file_name) for block in blocks] == [
-        (3, "yaml", "plans/price.yaml"),
-        (9, "json", "wrong.json"),
-        (13, "python", "tools.py"),
-        (16, "bash", None),
-        (20, "text", None),
-    ]
-    assert [block.title for block in blocks] == [
-        "plans/price.yaml",
-        "wrong.json",
-        "tools.py",
-        "In a second terminal",
-        None,
+    blocks = docs.blocks_of(page)
+    fields = [(block.line, block.language, block.file_name, block.title, block.text) for block in blocks]
+    assert fields == [
+        (3, "yaml", "plans/price.yaml", "plans/price.yaml", "plan: 1\n"),
+        (9, "json", "wrong.json", "wrong.json", "{}\n"),
+        (13, "python", "tools.py", "tools.py", ""),
+        (16, "bash", None, "In a second terminal", "true\n"),
+        (20, "text", None, None, "not a file\n"),
     ]
     assert "invalid" in blocks[1].notes
-
-
-def test_block_text_excludes_the_fences(blocks: list[Block]) -> None:
-    assert [block.text for block in blocks] == ["plan: 1\n", "{}\n", "", "true\n", "not a file\n"]

@@ -20,11 +20,15 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.waits
 
 
-def _write_program(path: Path, version: str, *, body: str = "") -> Path:
+def _write_script(path: Path, body: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{body}\necho 'temporal version 1 (Server {version}, UI 2.42.1)'\n", encoding="ascii")
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
     path.chmod(0o755)
     return path
+
+
+def _write_program(path: Path, version: str, *, body: str = "") -> Path:
+    return _write_script(path, f"{body}\necho 'temporal version 1 (Server {version}, UI 2.42.1)'")
 
 
 @pytest.fixture
@@ -157,9 +161,8 @@ async def test_program_in_path_is_preferred_unless_another_version_is_needed(
 ) -> None:
     binary_in_path = Binary(_write_program(path_folder / "temporal", path_version), path_version)
     cached_binary = Binary(_write_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
-    assert await get_binary(tmp_path, preferred_version=preferred_version) == (
-        cached_binary if is_cache_used else binary_in_path
-    )
+    expected = cached_binary if is_cache_used else binary_in_path
+    assert await get_binary(tmp_path, preferred_version=preferred_version) == expected
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
@@ -172,17 +175,12 @@ async def test_missing_server_is_reported_with_the_ways_to_get_a_server(tmp_path
     )
 
 
-def _install_go(folder: Path, body: str) -> None:
-    (folder / "go").write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
-    (folder / "go").chmod(0o755)
-
-
 @pytest.mark.usefixtures("no_download")
 async def test_server_program_is_built_once_with_go(
     tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build_log, program = tmp_path / "builds", _write_program(tmp_path / "program", "1.29.1")
-    _install_go(path_folder, f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
+    _write_script(path_folder / "go", f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
     binaries = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert binaries == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert build_log.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
@@ -192,10 +190,9 @@ async def test_server_program_is_built_once_with_go(
 
 @pytest.mark.usefixtures("no_download")
 async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
-    _install_go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
-    with pytest.raises(
-        ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
-    ):
+    _write_script(path_folder / "go", "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
+    message = r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
+    with pytest.raises(ServerUnreachable, match=message):
         await get_binary(tmp_path, preferred_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
@@ -246,11 +243,8 @@ async def test_daemon_with_deleted_files_can_be_stopped_by_its_handle(tmp_path: 
 
 async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path: Path) -> None:
     server_without_folder = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
-    assert (await server_without_folder.stop(), server_without_folder.find(), (tmp_path / "nowhere").exists()) == (
-        [],
-        None,
-        False,
-    )
+    assert (await server_without_folder.stop(), server_without_folder.find()) == ([], None)
+    assert not (tmp_path / "nowhere").exists()
     local_server = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
         await local_server.worker(name).start(["sleep", "60"])
@@ -260,9 +254,8 @@ async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path
 
 def test_ids_in_the_url_of_a_run_are_quoted() -> None:
     server = Server("127.0.0.1:7233", namespace="a b", ui_url="http://127.0.0.1:8233")
-    assert server.run_url("x/y z", run_id="r-1") == (
-        "http://127.0.0.1:8233/namespaces/a%20b/workflows/x%2Fy%20z/r-1/history"
-    )
+    url = "http://127.0.0.1:8233/namespaces/a%20b/workflows/x%2Fy%20z/r-1/history"
+    assert server.run_url("x/y z", run_id="r-1") == url
     assert Server("example.com:7233", namespace="default").run_url("x", run_id="r") is None
 
 

@@ -71,6 +71,7 @@ class _Runs:
 
 
 STUB = cast("Any", SimpleNamespace(meta=None))
+ERROR = {"code": "boom", "message": "it broke", "retryable": False}
 
 
 async def _result(handlers: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
@@ -80,10 +81,14 @@ async def _result(handlers: ToolHandlers, tool: str, **arguments: Any) -> types.
     return result
 
 
+def _write_plan(folder: Path, name: str, *, tool: str = "calculator") -> None:
+    plan = {"plan": 1, "nodes": [{"id": "a", "tool": tool, "arguments": {"expression": "1"}}]}
+    (folder / f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
 async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     toolset = load_toolset(Settings(state_dir=folder))
-    plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
-    (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
+    _write_plan(folder, "slow")
     tools = all_tools(load_templates(folder, toolset.declarations()), toolset.declarations())
     starter = _Starter(cast("Any", _Runs()), STUB, toolset)
     handlers = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=STUB)
@@ -123,20 +128,12 @@ async def test_arguments_may_be_nested_as_deeply_as_plans(tmp_path: Path, name: 
 
 
 def _run_document(status: str, **fields: Any) -> dict[str, Any]:
-    defaults: dict[str, Any] = {
-        "title": None,
-        "output": None,
-        "error": None,
-        "nodes": {},
-        "waiting_for": [],
-        "notes": [],
-    }
-    return {"run_id": "w", "status": status, **defaults, **fields}
+    absent_fields = dict.fromkeys(("title", "output", "error"))
+    return {"run_id": "w", "status": status, **absent_fields, "nodes": {}, "waiting_for": [], "notes": [], **fields}
 
 
-def _structured_result(status: str, **fields: Any) -> dict[str, Any]:
-    actual: dict[str, Any] = run_result(_run_document(status, **fields)).structured_content
-    return actual
+def _structured_result(status: str, **fields: Any) -> Any:
+    return run_result(_run_document(status, **fields)).structured_content
 
 
 def test_text_content_is_the_structured_content_as_json() -> None:
@@ -147,13 +144,8 @@ def test_text_content_is_the_structured_content_as_json() -> None:
 
 
 def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_output() -> None:
-    is_error_by_status = {
-        "completed": False,
-        "completed_with_failures": False,
-        "failed": True,
-        "cancelled": True,
-        "running": False,
-    }
+    is_error_by_status = dict.fromkeys(("completed", "completed_with_failures", "running"), False)
+    is_error_by_status |= {"failed": True, "cancelled": True}
     assert {status: run_result(_run_document(status)).is_error for status in is_error_by_status} == is_error_by_status
     assert "output" not in _structured_result("running")
     assert _structured_result("failed")["output"] is None
@@ -162,34 +154,27 @@ def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_o
 
 
 def test_failed_run_reports_its_error_and_its_failed_nodes() -> None:
-    error = {"code": "boom", "message": "it broke", "retryable": False}
-    nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
-    result = _structured_result(
-        "failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}}
-    )
+    nodes = {"a": {"status": "failed", "error": ERROR}, "b": {"status": "blocked", "error": None}}
+    nodes_ref = {"ref": "regions", "counts": {"completed": 7}}
+    result = _structured_result("failed", error=ERROR, nodes=nodes, nodes_ref=nodes_ref)
     assert result["message"] == "The run failed: it broke."
     assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
     assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
 
 
 def test_every_field_of_a_result_is_in_its_schema() -> None:
-    error = {"code": "boom", "message": "it broke", "retryable": False}
-    nodes = {"a": {"status": "failed", "error": error}}
-    requests = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
-    result = _structured_result(
-        "failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}]
-    )
+    nodes = {"a": {"status": "failed", "error": ERROR}}
+    fields = {"waiting_for": [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}], "notes": [{"message": "n"}]}
+    result = _structured_result("failed", title="T", error=ERROR, nodes=nodes, **fields)
     [get_run_tool] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
     assert get_run_tool.output_schema is not None
     assert result.keys() == get_run_tool.output_schema["properties"].keys()
 
 
 def test_message_explains_how_to_answer_the_first_request() -> None:
-    requests = [
-        {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
-        {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
-    ]
-    result = _structured_result("waiting", waiting_for=requests)
+    first_request = {"request_id": "x", "type": "SELECTION", "prompt": "Which?"}
+    second_request = {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"}
+    result = _structured_result("waiting", waiting_for=[first_request, second_request])
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
         "selected. `waiting_for` has 1 more."
@@ -207,9 +192,6 @@ def test_request_that_only_the_inbox_can_answer_has_no_form() -> None:
     assert form_for({**request, "channel": "any"}, context) is not None
 
 
-_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
-
-
 def test_every_tool_has_a_description_and_schemas() -> None:
     tools = all_tools({}, load_toolset(Settings()).declarations())
     for tool in tools:
@@ -224,47 +206,34 @@ def test_every_tool_has_a_description_and_schemas() -> None:
 
 def test_run_plan_schema_lists_the_templates(tmp_path: Path) -> None:
     declarations = load_toolset(Settings()).declarations()
-    (tool_without_templates, *_) = all_tools({}, declarations)
-    (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
-    (tool_with_templates, *_) = all_tools(load_templates(tmp_path, declarations), declarations)
-    assert (
-        tool_without_templates.input_schema["required"],
-        "template" in tool_without_templates.input_schema["properties"],
-    ) == (
-        ["plan"],
-        False,
-    )
-    assert tool_with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]
-    assert validator_of(tool_with_templates.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
-    assert not validator_of(tool_with_templates.input_schema).is_valid({"template": "fast"})
+    schema = all_tools({}, declarations)[0].input_schema
+    assert (schema["required"], "template" in schema["properties"]) == (["plan"], False)
+    _write_plan(tmp_path, "slow")
+    schema = all_tools(load_templates(tmp_path, declarations), declarations)[0].input_schema
+    assert schema["properties"]["template"]["enum"] == ["slow"]
+    assert validator_of(schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
+    assert not validator_of(schema).is_valid({"template": "fast"})
 
 
 def test_template_named_like_a_tool_is_ignored_and_logged(tmp_path: Path) -> None:
     for name in ("ask", "plain"):
-        (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
+        _write_plan(tmp_path, name)
     with capture_logs() as logs:
         usable_templates = without_reserved_names(load_templates(tmp_path, load_toolset(Settings()).declarations()))
     assert list(usable_templates) == ["plain"]
     assert [line["problem"] for line in logs] == ["ask.json: the MCP server has a tool of that name; rename the file"]
 
 
-def _plan(tool: str) -> str:
-    return json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": tool, "arguments": {"expression": "1"}}]})
-
-
 async def test_tools_change_with_the_template_files(tmp_path: Path) -> None:
-    (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
+    _write_plan(tmp_path, "double")
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    unused_client = cast("Any", SimpleNamespace(feedback=None))
-    folder = TemplateFolder(tmp_path, toolset.declarations())
-    server = create_server(
-        runs=unused_client, sessions=unused_client, steering=unused_client, toolset=toolset, templates=folder
-    )
-    async with Client(server) as client:
+    unused_clients = dict.fromkeys(("runs", "sessions", "steering"), cast("Any", SimpleNamespace(feedback=None)))
+    templates = TemplateFolder(tmp_path, toolset.declarations())
+    async with Client(create_server(**unused_clients, toolset=toolset, templates=templates)) as client:
         tools_before = [tool.name for tool in (await client.list_tools()).tools]
         # The file `ask.json` must not replace the tool `ask` of the server.
         for name, tool in (("triple", "calculator"), ("ask", "calculator"), ("broken", "calculater")):
-            (tmp_path / f"{name}.json").write_text(_plan(tool), encoding="utf-8")
+            _write_plan(tmp_path, name, tool=tool)
         (tmp_path / "double.json").unlink()
         tools_after = [tool.name for tool in (await client.list_tools()).tools]
         with pytest.raises(MCPError, match=r"cannot be used: broken\.json: unknown_tool"):
