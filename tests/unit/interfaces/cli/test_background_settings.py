@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from temporalio.client import Client
 
 from dagwright.interfaces.cli import background
 from dagwright.interfaces.cli.background import reject_other_gateway, start_worker
@@ -200,11 +199,9 @@ async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_se
         " that value: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"
     )
-    no_client = cast(Client, None)
+    client, toolset = cast("Any", None), load_toolset(settings)
     with pytest.raises(CommandError, match="and serves only that value"):
-        async with serve_unless_served_elsewhere(
-            no_client, load_toolset(settings), settings=settings, report=reports.append
-        ):
+        async with serve_unless_served_elsewhere(client, toolset, settings=settings, report=reports.append):
             pass
     assert reports == []
 
@@ -227,11 +224,12 @@ async def test_equivalent_paths_count_as_the_same_setting(folder: Path, monkeypa
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     await _start()
     (folder.parent / "link").symlink_to(folder)
-    state, database = f"../{folder.parent.name}/state", f"sqlite:///{folder}/../state/dagwright.db"
     for name, value in (
-        *(("DAGWRIGHT_STATE_DIR", path) for path in ("link", state)),
+        ("DAGWRIGHT_STATE_DIR", "link"),
+        ("DAGWRIGHT_STATE_DIR", f"../{folder.parent.name}/state"),
         ("DAGWRIGHT_FILES_ROOT", "."),
-        *(("DAGWRIGHT_DATABASE_URL", url) for url in (database, "sqlite:///state/dagwright.db")),
+        ("DAGWRIGHT_DATABASE_URL", f"sqlite:///{folder}/../state/dagwright.db"),
+        ("DAGWRIGHT_DATABASE_URL", "sqlite:///state/dagwright.db"),
     ):
         monkeypatch.setenv(name, value)
         reject_other_settings(load_settings())

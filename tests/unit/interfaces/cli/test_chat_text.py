@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dagwright.client.sessions import SessionView
 from dagwright.interfaces.cli import chat_command
-from dagwright.interfaces.cli.chat_command import Chat, ChatResources
+from dagwright.interfaces.cli.chat_command import Chat
 from dagwright.interfaces.cli.chat_input import Interrupted
 from dagwright.interfaces.cli.chat_text import (
     ChatInput,
@@ -65,15 +65,9 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
-    arguments = ChatArguments(
-        session="s",
-        profile="rounds",
-        max_rounds=4,
-        worker_timeout="5s",
-        model="openai:small",
-        deadline="2m",
-        budget="1 USD",
-    )
+    options_of_rounds: Any = {"profile": "rounds", "max_rounds": 4, "worker_timeout": "5s"}
+    other_options = {"model": "openai:small", "deadline": "2m", "budget": "1 USD"}
+    arguments = ChatArguments(session="s", **options_of_rounds, **other_options)
     hint = continue_hint("s", [*chat_options(arguments.ask_request()), "--tools", "my tools.py"])
     assert shlex.split(hint.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
@@ -132,10 +126,8 @@ def _table_lines(
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
     assert [line.strip() for line in _table_lines(_document(1), max_rows=20)] == [
-        "Interpretation: All of it.",
-        "Round 1 of 10: Because 1.",
-        f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
-        "the planner decides what to do next",
+        *("Interpretation: All of it.", "Round 1 of 10: Because 1."),
+        *(f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}", "the planner decides what to do next"),
     ]
     last_lines = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
     assert (len(last_lines), last_lines[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])
@@ -150,16 +142,13 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
     document["sub_goals"].append(_sub_goal(2, "running"))
     document["rounds"][0]["sub_goals"].append(2)
     call_texts = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
-    expected = [
-        f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
-        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
-    ]
-    assert _table_lines({**document, "phase": "executing"}, max_rows=20, call_texts=call_texts)[2:4] == expected
+    sub_goal_lines = _table_lines({**document, "phase": "executing"}, max_rows=20, call_texts=call_texts)[2:4]
+    assert sub_goal_lines[0] == f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}"
+    assert sub_goal_lines[1] == "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs"
     planning_line = _table_lines(_document(1), max_rows=20, call_texts={"plan": "attempt 2, no route"})[-1]
     assert planning_line.strip() == "the planner decides what to do next  attempt 2, no route"
-    assert (
-        _table_lines({**_document(0), "intention": None}, max_rows=9)[-1].strip() == "the question is being interpreted"
-    )
+    first_line = _table_lines({**_document(0), "intention": None}, max_rows=9)[-1]
+    assert first_line.strip() == "the question is being interpreted"
     assert _table_lines({**_document(1), "phase": "done"}, max_rows=9)[-1].strip() == "the answer is being written"
 
 
@@ -174,18 +163,13 @@ def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     written_keys: set[str] = set()
     assert new_round_lines(None, written_keys) == []
     assert new_round_lines(_document(1), written_keys) == [("question", "All of it."), ("round 1", "Because 1.")]
-    assert new_round_lines(_with_rejected_last_round(_document(2)), written_keys) == [
-        ("round 2", "rejected: No such worker.")
-    ]
-    assert new_round_lines(_with_rejected_last_round(_document(2)), written_keys) == []
+    rejected_document = _with_rejected_last_round(_document(2))
+    assert new_round_lines(rejected_document, written_keys) == [("round 2", "rejected: No such worker.")]
+    assert new_round_lines(rejected_document, written_keys) == []
     assert new_round_lines(_document(2), written_keys) == [("round 2", "Because 2.")]
-    assert (
-        "Round 2 of 10, rejected: No such worker."
-        in _table_lines(_with_rejected_last_round(_document(2)), max_rows=20)[3]
-    )
-    assert [*final_round_lines({"rounds": _with_rejected_last_round(_document(2))})][3:] == [
-        "Round 2 (no plan): No such worker."
-    ]
+    assert "Round 2 of 10, rejected: No such worker." in _table_lines(rejected_document, max_rows=20)[3]
+    final_lines = [*final_round_lines({"rounds": rejected_document})]
+    assert final_lines[3:] == ["Round 2 (no plan): No such worker."]
 
 
 def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
@@ -247,13 +231,15 @@ def _next_interrupt_of(interrupt_handling: InterruptHandling) -> object:
     return interrupt_handling.on_next_interrupt
 
 
+def _chat(sessions: Any, request: AskRequest, output: Output, interrupt_handling: InterruptHandling) -> Chat:
+    resources: Any = SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=()))
+    return Chat(resources, cast("Any", _TypedLines()), request, output=output, interrupt_handling=interrupt_handling)
+
+
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_command, "READ_TIMEOUT_S", 0.2)
     output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_answers=1)
-    resources = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
-    chat = Chat(
-        resources, cast("Any", _TypedLines()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling
-    )
+    chat = _chat(sessions, AskRequest(text=""), output, interrupt_handling)
     chat_task = asyncio.create_task(chat.answer_messages("s", is_new=True))
     await eventually(lambda: sessions.remaining_answers == -1 and interrupt_handling.on_next_interrupt is not None)
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
@@ -275,14 +261,7 @@ def test_options_of_rounds_apply_only_to_the_profile_rounds(monkeypatch: pytest.
 
     monkeypatch.setattr(chat_command, "prepare_turn", prepare)
     request_of_rounds = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
-    resources = cast("ChatResources", SimpleNamespace(toolset=None))
-    chat = Chat(
-        resources,
-        cast("Any", _TypedLines()),
-        request_of_rounds,
-        output=_Terminal(),
-        interrupt_handling=InterruptHandling(),
-    )
+    chat = _chat(None, request_of_rounds, _Terminal(), InterruptHandling())
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
     options = [(request.profile, request.max_rounds, request.worker_timeout) for request in requests]

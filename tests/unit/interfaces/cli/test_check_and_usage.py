@@ -18,14 +18,19 @@ from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.shared_options import SITE
 from tests.support.docs import ROOT, anchors_of
 
+
+def _calculator(node_id: str, expression: str) -> dict[str, Any]:
+    return {"id": node_id, "tool": "calculator", "arguments": {"expression": expression}}
+
+
 _VALID_PLAN = {
     "plan": 1,
     "title": "Small",
     "inputs": {"n": {"type": "integer", "prompt": "How many?"}},
     "nodes": [
-        {"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_n}} + 1"}},
-        {"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
-        {"id": "c", "tool": "calculator", "arguments": {"expression": "{{a.result}} + {{b.result}}"}},
+        _calculator("a", "{{PLACEHOLDER_n}} + 1"),
+        _calculator("b", "{{a.result}} + 1"),
+        _calculator("c", "{{a.result}} + {{b.result}}"),
     ],
 }
 _ROOT = str(Path(__file__).parents[4])
@@ -82,11 +87,8 @@ def test_nodes_without_undo_are_noted_with_the_option_compensate(run_command: Ru
     )
     nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
     arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
-    note = {
-        "code": "not_compensated",
-        "node_id": "b",
-        "message": "'b' cannot be compensated: the tool 'send' has no undo",
-    }
+    message = "'b' cannot be compensated: the tool 'send' has no undo"
+    note = {"code": "not_compensated", "node_id": "b", "message": message}
     for options, notes in ((["--compensate"], [note]), ([], [])):
         code, out, _ = run_command(*arguments, *options)
         assert (code, json.loads(out)["notes"]) == (0, notes)
@@ -110,14 +112,12 @@ def test_each_file_and_each_line_of_a_jsonl_file_gets_an_output_line(run_command
 
 def test_table_lists_levels_and_critical_path(run_command: RunCommand) -> None:
     code, out, _ = run_command("check", _write("small.json", _VALID_PLAN))
-    assert (code, [" ".join(line.split()) for line in out.splitlines()]) == (
-        0,
-        [
-            *("small.json: valid", "title Small", "dialect plan", "nodes 3 with 3 edges in 3 levels", "level 0 a"),
-            *("level 1 b", "level 2 c", "critical path a → b → c"),
-            *("events about 11 in the run's history", "input n (integer): How many?"),
-        ],
-    )
+    assert code == 0
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        *("small.json: valid", "title Small", "dialect plan", "nodes 3 with 3 edges in 3 levels", "level 0 a"),
+        *("level 1 b", "level 2 c", "critical path a → b → c"),
+        *("events about 11 in the run's history", "input n (integer): How many?"),
+    ]
     name = "/".join(["a" * 200, "b" * 200, "plan.json"])
     Path(name).parent.mkdir(parents=True)
     code, out, _ = run_command("check", _write(name, _VALID_PLAN))
@@ -130,8 +130,7 @@ def test_long_list_of_problems_is_truncated_and_the_rest_is_counted(run_command:
         code, _, err = run_command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
         assert err.splitlines()[-1] == f"wrong.json: and {rest_text}; --json lists all"
-    single_node = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
-    code, out, _ = run_command("check", _write("one.json", single_node))
+    code, out, _ = run_command("check", _write("one.json", {"plan": 1, "nodes": [_calculator("a", "1")]}))
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
 
 
@@ -148,36 +147,27 @@ def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None
         {"id": "x", "tool": "calculate"},
     ]
     code, out, _ = run_command("check", _write("plan.json", {"nodes": nodes}), "--json")
-    assert (code, _errors(out)) == (
-        2,
-        [
-            ("unreadable", "/nodes/0/plan"),
-            ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
-            ("empty_plan", "/nodes/2/plan"),
-            ("unknown_tool", "/nodes/3/tool"),
-        ],
-    )
+    assert code == 2
+    assert _errors(out) == [
+        ("unreadable", "/nodes/0/plan"),
+        ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
+        ("empty_plan", "/nodes/2/plan"),
+        ("unknown_tool", "/nodes/3/tool"),
+    ]
 
 
 def test_all_invalid_inputs_of_a_run_are_reported(run_command: RunCommand) -> None:
-    arguments_by_name = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
-    nodes = [
-        {"id": name, "tool": "calculator", "arguments": arguments} for name, arguments in arguments_by_name.items()
+    nodes = [_calculator(name, f"{{{{PLACEHOLDER_{name}}}}}") for name in "abcd"]
+    plan = {"plan": 1, "inputs": {name: {"type": "integer"} for name in "abcd"}, "nodes": nodes}
+    files = [_write("plan.json", plan), "--input-file", _write("values.json", {"c": "y"})]
+    code, out, _ = run_command("run", *files, "--input", "strange=1", "--input", "a=x", "--input", "b=1", "--json")
+    assert code == 2
+    assert _errors(out) == [
+        ("invalid_field", "/inputs/strange"),
+        ("invalid_field", "/inputs/a"),
+        ("missing_input", "/inputs/d"),
+        ("invalid_field", "/inputs/c"),
     ]
-    plan = _write(
-        "plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in arguments_by_name}, "nodes": nodes}
-    )
-    options = [part for pair in ("strange=1", "a=x", "b=1") for part in ("--input", pair)]
-    code, out, _ = run_command("run", plan, *options, "--input-file", _write("values.json", {"c": "y"}), "--json")
-    assert (code, _errors(out)) == (
-        2,
-        [
-            ("invalid_field", "/inputs/strange"),
-            ("invalid_field", "/inputs/a"),
-            ("missing_input", "/inputs/d"),
-            ("invalid_field", "/inputs/c"),
-        ],
-    )
 
 
 _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
@@ -201,13 +191,11 @@ def test_unused_context_name_is_noted(run_command: RunCommand) -> None:
     options = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
     for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
         code, out, _ = run_command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *options)
-        assert (code, [(note["code"], note["message"]) for note in json.loads(out)["notes"]]) == (
-            0,
-            [
-                ("unused_context", "the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?"),
-                ("unused_context", "the plan does not use @manco, which `context` gives; it uses @cbu"),
-            ],
-        )
+        assert code == 0
+        assert [(note["code"], note["message"]) for note in json.loads(out)["notes"]] == [
+            ("unused_context", "the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?"),
+            ("unused_context", "the plan does not use @manco, which `context` gives; it uses @cbu"),
+        ]
     code, out, _ = run_command("check", _write("small.json", _VALID_PLAN), *options)
     assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no context names")
 
@@ -217,23 +205,13 @@ def test_python_m_dagwright_runs_check_without_loading_temporal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    process_arguments = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "dagwright",
-        "check",
-        _write("small.json", _VALID_PLAN),
-    ]
-    result = subprocess.run(
-        process_arguments, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID_PLAN)]
+    environment = {"PYTHONPATH": _ROOT, "PATH": ""}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.splitlines()[0]) == (0, "small.json: valid")
-    modules = [
-        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
-    ]
-    assert len(modules) == len(result.stderr.splitlines())
+    lines = result.stderr.splitlines()
+    assert [line for line in lines if not line.startswith("import time:")] == []
+    modules = [line.rpartition("|")[2].strip() for line in lines]
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 
@@ -241,15 +219,13 @@ def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: 
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
     code, _, err = run_command("run", file, "--input-file", values, "--context", "cbuu=x")
-    assert (code, err.splitlines()) == (
-        2,
-        [
-            "note: the plan does not use @cbuu, which `context` gives; it uses no context names",
-            "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
-            "plan.json: missing_input at /inputs/d: the input 'd' is missing "
-            "(give it with --input d=VALUE, in Python with inputs={'d': VALUE})",
-        ],
-    )
+    assert code == 2
+    assert err.splitlines() == [
+        "note: the plan does not use @cbuu, which `context` gives; it uses no context names",
+        "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
+        "plan.json: missing_input at /inputs/d: the input 'd' is missing "
+        "(give it with --input d=VALUE, in Python with inputs={'d': VALUE})",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -264,10 +240,7 @@ def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: 
         (["run", "."], ".: unreadable: . is a folder, not a file"),
         (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is not valid JSON: "),
         (["run", "small.json", "--input", "n"], "--input must be KEY=VALUE, not 'n'"),
-        (
-            ["run", "small.json", "--input", "n=x"],
-            "invalid_field at /inputs/n: the input 'n': 'x' is not of type integer",
-        ),
+        (["run", "small.json", "--input", "n=x"], "at /inputs/n: the input 'n': 'x' is not of type integer"),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
         (["run", "small.json", "--deadline", "soon"], "--deadline: 'soon' is not a duration; "),
         (["run", "small.json", "--input-file", "none.yaml"], "--input-file: there is no file none.yaml"),
@@ -352,24 +325,14 @@ def test_help_has_whole_summaries_and_links_the_reference(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     pages = {name: anchors_of(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
-    groups = [["entities"], ["store"], ["tool"]]
-    for command_words in [
-        [],
-        *groups,
-        ["run"],
-        ["set-result"],
-        ["entities", "find"],
-        ["store", "prune"],
-        ["tool", "pause"],
-    ]:
-        out = run_command(*command_words, "--help")[1]
-        assert "..." not in out.replace("[ARGS]...", ""), command_words
+    for command in ("", "entities", "store", "tool", "run", "set-result", "entities find", "store prune", "tool pause"):
+        out = run_command(*command.split(), "--help")[1]
+        assert "..." not in out.replace("[ARGS]...", ""), command
         page, _, anchor = out.rstrip().rpartition(f"Documentation: {SITE}reference/")[2].partition("/")
         assert page in pages, out
         assert not anchor or anchor.removeprefix("#") in pages[page], out
-    assert (
-        yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\ntheme:")[0])["site_url"] == SITE
-    )
+    site_settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\ntheme:")[0]
+    assert yaml.safe_load(site_settings)["site_url"] == SITE
 
 
 def test_answer_of_a_model_is_repaired_only_with_the_option_repair(run_command: RunCommand) -> None:
@@ -388,12 +351,12 @@ def test_answer_of_a_model_is_repaired_only_with_the_option_repair(run_command: 
 
 
 def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
-    first_node = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
-    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first_node, first_node]})[:-20], encoding="utf-8")
+    nodes = [_calculator("a", "1"), _calculator("b", "1")]
+    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": nodes})[:-20], encoding="utf-8")
     code, out, _ = run_command("run", "cut.txt", "--repair", "--json")
     hint = "ask the model for the rest, or complete the plan manually"
     assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("truncated", hint)])
-    plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first_node, {**first_node, "id": "b"}]}
+    plan = {"plan": 1, "output": "{{b.result}}", "nodes": nodes}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
     code, out, _ = run_command("check", "cut.txt", "--repair", "--json")
     assert (code, [error[0] for error in _errors(out)]) == (2, ["truncated", "invalid_reference"])
@@ -402,10 +365,9 @@ def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
 async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:
     # This module replaces the library `typer`, and its import takes 600 s.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    command = [sys.executable, f"{_ROOT}/starter.py", "check"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        f"{_ROOT}/starter.py",
-        "check",
+        *command,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

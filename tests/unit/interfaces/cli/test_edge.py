@@ -72,8 +72,8 @@ def test_expected_error_is_a_document_and_has_its_exit_code(
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code_of(KeyError("oops"), tmp_path) == ExitCode.FAILED
     log = tmp_path / "errors.log"
-    expected = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
-    assert capsys.readouterr().err == expected
+    message = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
+    assert capsys.readouterr().err == message
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
     _exit_code_of(KeyError("oops"), tmp_path, log_level="debug")
     assert "Traceback (most recent call last)" in capsys.readouterr().err
@@ -143,17 +143,18 @@ async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(
     async def open_fake_connection(_: Settings) -> AsyncIterator[Any]:
         yield SimpleNamespace(server=servers[-1])
 
+    async def run_command(message: str) -> str:
+        with pytest.raises(RunNotFound, match=f"^{message}$"):
+            async with command_connection.open_command_connection(settings, Output(is_json=False)):
+                raise RunNotFound("there is no run 'x'")
+        return capsys.readouterr().err
+
     monkeypatch.setattr(command_connection, "open_connection", open_fake_connection)
     location = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
-    with pytest.raises(RunNotFound, match=f"^there is no run 'x' {location}$"):
-        async with command_connection.open_command_connection(settings, Output(is_json=False)):
-            raise RunNotFound("there is no run 'x'")
-    assert capsys.readouterr().err.startswith("no server was running, so one was started")
+    report = await run_command(f"there is no run 'x' {location}")
+    assert report.startswith("no server was running, so one was started")
     servers.append(Server("host:1", "default"))
-    with pytest.raises(RunNotFound, match=r"^there is no run 'x'$"):
-        async with command_connection.open_command_connection(settings, Output(is_json=False)):
-            raise RunNotFound("there is no run 'x'")
-    assert capsys.readouterr().err == ""
+    assert await run_command("there is no run 'x'") == ""
 
 
 def test_interrupted_command_reports_whether_another_worker_continues_the_run(
@@ -161,11 +162,11 @@ def test_interrupted_command_reports_whether_another_worker_continues_the_run(
 ) -> None:
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
-    message_without_worker = interrupt_message("x", connection, settings)
-    assert message_without_worker.startswith("the run x has not ended: `dagwright watch x` continues it (")
+    message = interrupt_message("x", connection, settings)
+    assert message.startswith("the run x has not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
-    message_with_worker = interrupt_message("x", connection, settings)
-    assert message_with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
+    message = interrupt_message("x", connection, settings)
+    assert message.startswith("the run x continues; `dagwright watch x` follows it (")
 
 
 @pytest.mark.parametrize("address", [None, "other:7233"])

@@ -52,9 +52,9 @@ def test_compensation_is_counted_separately() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _final_view(scheduler)
-    note_of_uncertain_calls = "(1 for failed calls that may have had an effect)"
-    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {note_of_uncertain_calls}"
-    assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
+    compensation = "compensation: 2 completed (1 for failed calls that may have had an effect)"
+    expected = f"run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; {compensation}"
+    assert summary_line(view, view.document_with_refs()) == expected
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_its_explanation() -> None:
@@ -116,10 +116,8 @@ def test_failure_for_low_confidence_names_the_command_that_shows_the_intents() -
     error = {"code": "low_confidence", "message": "not sure enough"}
     completed_node = {"status": "completed", "error": None, "result": None}
     nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), completed_node)
-    assert [*failure_lines({"run_id": "run-1", "error": error, "nodes": nodes})] == [
-        "error: low_confidence: not sure enough",
-        "the intents: dagwright node run-1 read#2",
-    ]
+    lines = [*failure_lines({"run_id": "run-1", "error": error, "nodes": nodes})]
+    assert lines == ["error: low_confidence: not sure enough", "the intents: dagwright node run-1 read#2"]
 
 
 _JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
@@ -155,10 +153,8 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
 def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
     followed_run: FollowedRun, line_of_open_run: str, line_of_closed_run: str
 ) -> None:
-    assert (followed_run.first_line(has_ended=False), followed_run.first_line(has_ended=True)) == (
-        line_of_open_run,
-        line_of_closed_run,
-    )
+    assert followed_run.first_line(has_ended=False) == line_of_open_run
+    assert followed_run.first_line(has_ended=True) == line_of_closed_run
 
 
 @pytest.mark.parametrize(
@@ -171,10 +167,7 @@ def test_lost_output_is_a_failure_but_a_lost_result_of_a_node_is_not(
     scheduler = _started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     view = _final_view(scheduler)
-    note = {
-        "code": "value_lost",
-        "node_id": node_id,
-        "message": f"{node_id or 'output'}: the payload x is not in the store",
-    }
+    note_message = f"{node_id or 'output'}: the payload x is not in the store"
+    note = {"code": "value_lost", "node_id": node_id, "message": note_message}
     print_result(view, {**view.document_with_refs(), "notes": [note]}, Output())
     assert (capsys.readouterr().err, _exit_code_of_result(view, [note])) == (message, code)

@@ -63,14 +63,12 @@ def test_options_are_chosen_by_number_or_name(
     assert ask_answer(request) == {"selected": selected}
 
 
-def test_form_asks_again_after_an_unknown_option_number(
-    type_lines: TypeLines, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_form_asks_again_after_an_unknown_option_number(type_lines: TypeLines, capsys: Any) -> None:
     request = open_request(type="SELECTION", options=["north", "south"], allow_text=True)
     type_lines("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
-    expected = ["'9' is not one of the 2 options", "'0' is not one of the 2 options"]
-    assert capsys.readouterr().out.splitlines()[-2:] == expected
+    hints = [f"'{number}' is not one of the 2 options" for number in (9, 0)]
+    assert capsys.readouterr().out.splitlines()[-2:] == hints
     type_lines("12345678")
     assert ask_answer(request) == {"text": "12345678"}
 
@@ -89,11 +87,9 @@ def test_text_may_have_many_lines(type_lines: TypeLines, request_type: str) -> N
 
 
 def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytest.CaptureFixture[str]) -> None:
-    properties = {
-        "amount": {"type": "integer", "minimum": 1, "prompt": "How much?"},
-        "currency": {"enum": ["EUR", "USD"], "default": "EUR"},
-        "remark": {"type": "string"},
-    }
+    amount = {"type": "integer", "minimum": 1, "prompt": "How much?"}
+    currency, remark = {"enum": ["EUR", "USD"], "default": "EUR"}, {"type": "string"}
+    properties = {"amount": amount, "currency": currency, "remark": remark}
     schema = {"type": "object", "properties": properties, "required": ["amount"]}
     questions = type_lines("many", "0", "", "12", "", "")
     answer = ask_answer(open_request(type="INFORMATION", prompt="", schema=schema))
@@ -109,7 +105,7 @@ def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("schema", "lines", "value", "expected_lines"),
+    ("schema", "lines", "value", "hints"),
     [
         ({"type": "boolean"}, ["perhaps", "Y"], True, ["answer yes or no"]),
         ({"type": "boolean"}, ["no"], False, []),
@@ -123,17 +119,12 @@ def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytes
     ],
 )
 def test_text_is_converted_to_the_type_of_the_field(
-    type_lines: TypeLines,
-    capsys: pytest.CaptureFixture[str],
-    schema: Any,
-    lines: list[str],
-    value: Any,
-    expected_lines: list[str],
+    type_lines: TypeLines, capsys: pytest.CaptureFixture[str], schema: Any, lines: Any, value: Any, hints: list[str]
 ) -> None:
     type_lines(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     assert ask_answer(open_request(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
-    assert capsys.readouterr().out.splitlines()[1:] == expected_lines
+    assert capsys.readouterr().out.splitlines()[1:] == hints
 
 
 def test_form_for_missing_inputs_includes_inputs_with_a_default(type_lines: TypeLines) -> None:
@@ -159,7 +150,7 @@ def test_form_that_does_not_match_its_schema_is_repeated(type_lines: TypeLines) 
 @pytest.mark.parametrize("request_type", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
 def test_end_of_the_input_leaves_the_request_open(type_lines: TypeLines, request_type: str) -> None:
     type_lines()
-    with pytest.raises(CommandError) as error:
-        ask_answer(open_request(type=request_type, options=["a"] if request_type == "SELECTION" else None))
-    message = "no answer was given; the request stays open"
-    assert (str(error.value), error.value.status) == (message, "not_answered")
+    options = ["a"] if request_type == "SELECTION" else None
+    with pytest.raises(CommandError, match=r"^no answer was given; the request stays open$") as error:
+        ask_answer(open_request(type=request_type, options=options))
+    assert error.value.status == "not_answered"

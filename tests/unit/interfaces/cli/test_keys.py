@@ -38,12 +38,8 @@ def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureF
     _, listed_keys = run_keys(capsys, "keys", "list")
     removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
     second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
-    assert (code, added_key["status"], added_key["scopes"], read_only_key["scopes"]) == (
-        0,
-        "added",
-        ["run", "answer"],
-        [],
-    )
+    assert (code, added_key["status"]) == (0, "added")
+    assert (added_key["scopes"], read_only_key["scopes"]) == (["run", "answer"], [])
     owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", read_only_key["id"])]
     assert [(key["owner"], key["id"]) for key in listed_keys] == owners
     assert not any("sha256" in key or "key" in key for key in listed_keys)
@@ -69,16 +65,9 @@ def test_only_the_key_is_written_to_stdout(key_path: Path, capsys: pytest.Captur
     assert "no client can call the API" in capsys.readouterr().out
 
 
-def test_invalid_arguments_and_an_unreadable_file_are_rejected(
-    key_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    invalid_arguments = (
-        ("add", "a b"),
-        ("add", "ann", "--scope", "lok"),
-        ("add", "ann", "--scope", "look", "--scope", "run"),
-    )
-    for arguments in (*invalid_arguments, ("remove", "x")):
-        code, document = run_keys(capsys, "keys", *arguments)
+def test_invalid_arguments_and_an_unreadable_file_are_rejected(key_path: Path, capsys: Any) -> None:
+    for arguments in ("add a:b", "add ann --scope lok", "add ann --scope look --scope run", "remove x"):
+        code, document = run_keys(capsys, "keys", *arguments.split())
         assert (code, document["status"]) == (2, "bad_usage")
     key_path.write_text("{", encoding="utf-8")
     code, document = run_keys(capsys, "keys", "add", "ann")
@@ -99,10 +88,8 @@ def test_public_address_requires_auth(
 ) -> None:
     if has_key:
         KeyFile(key_path).add("ann", [])
-    with (
-        socket.create_server((host, 0)) as listener,
-        _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_rejected),
-    ):
+    expectation = _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_rejected)
+    with socket.create_server((host, 0)) as listener, expectation:
         _check_address(listener, KeyFile(key_path), requires_auth=requires_auth)
     key_path.write_text("{", encoding="utf-8")
     with socket.create_server((host, 0)) as listener, pytest.raises(CommandError, match="cannot be read"):
@@ -157,6 +144,5 @@ def test_ui_that_cannot_be_closed_is_reported(
     assert run_command_line(["keys", "add", "ann", "--json"]) == 0
     streams = capsys.readouterr()
     assert json.loads(streams.out)["status"] == "added"
-    assert streams.err.endswith(
-        "the Temporal UI, which does not check keys, could not be closed: there is no program\n"
-    )
+    message = "the Temporal UI, which does not check keys, could not be closed: there is no program\n"
+    assert streams.err.endswith(message)

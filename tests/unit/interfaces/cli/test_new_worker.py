@@ -39,35 +39,23 @@ def test_generated_worker_tool_and_test_work_without_changes(
     assert ("3 passed" in test_run.stdout, "warning" in test_run.stdout.lower(), test_run.stderr) == (True, False, "")
 
 
-OF_A_WORKER_TOOL = "of a worker tool"
-INSTALLED_MODULE = "is the name of an installed module"
-USED_IN_FILES = "is used in the created files"
-BUILT_IN_TOOL = "is the name of a built-in tool"
-NODE_ID = "is a reserved node ID"
-MARITIME_TOOL = "is the name of a worker tool of dagwright_maritime"
-
-
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("names", "reason"),
     [
-        *((name, f"'{name}' {OF_A_WORKER_TOOL}") for name in ("find-ports", "2ports", "class", "häfen")),
-        ("../ports", OF_A_WORKER_TOOL),
-        *((name, f"'{name}' {OF_A_WORKER_TOOL}") for name in ("test_ports", "_", "conftest")),
-        *((name, f"'{name}' {INSTALLED_MODULE}") for name in ("json", "pydantic")),
-        *(
-            (name, f"'{name}' {USED_IN_FILES}")
-            for name in ("len", "ValueError", "WorkerResult", "call_worker", "result")
-        ),
-        ("calculator", f"'calculator' {BUILT_IN_TOOL}"),
-        ("Read_File", f"'Read_File' {BUILT_IN_TOOL}, read_file"),
-        ("metadata_lookup", f"'metadata_lookup' {MARITIME_TOOL}"),
-        ("Page_Query", f"'Page_Query' {MARITIME_TOOL}, page_query"),
-        *((name, f"'{name}' {NODE_ID}") for name in ("plan", "read", "answer", "intention", "sg12")),
+        ("find-ports 2ports class häfen ../ports test_ports _ conftest", "of a worker tool"),
+        ("json pydantic", "is the name of an installed module"),
+        ("len ValueError WorkerResult call_worker result", "is used in the created files"),
+        ("calculator", "is the name of a built-in tool"),
+        ("Read_File", "is the name of a built-in tool, read_file"),
+        ("metadata_lookup", "is the name of a worker tool of dagwright_maritime"),
+        ("Page_Query", "is the name of a worker tool of dagwright_maritime, page_query"),
+        ("plan read answer intention sg12", "is a reserved node ID"),
     ],
 )
-def test_invalid_name_of_a_worker_tool_is_rejected(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=message):
-        write_worker(name, OUTPUT)
+def test_invalid_name_of_a_worker_tool_is_rejected(names: str, reason: str, tmp_path: Path) -> None:
+    for name in names.split():
+        with pytest.raises(CommandError, match=f"'{name}' {reason}"):
+            write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []
 
 

@@ -108,16 +108,11 @@ def test_text_of_another_type_is_rejected() -> None:
 
 def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
     input_schemas = {"lamps": {"type": "array"}, "size": {"type": "object"}, "n": {"type": "integer"}}
+    hint_for_list = """write a list as JSON: --input 'lamps=["desk", "wall"]'"""
+    hint_for_object = """write an object as JSON: --input 'size={"key": "value"}'"""
     for lamps in ("desk,wall", "[desk, wall]"):
         values, problems = convert_inputs(input_schemas, {"lamps": lamps, "size": "big", "n": "x"})
-        assert (values, [problem.hint for problem in problems]) == (
-            {},
-            [
-                """write a list as JSON: --input 'lamps=["desk", "wall"]'""",
-                """write an object as JSON: --input 'size={"key": "value"}'""",
-                None,
-            ],
-        )
+        assert (values, [problem.hint for problem in problems]) == ({}, [hint_for_list, hint_for_object, None])
 
 
 def test_problem_names_its_file_once() -> None:

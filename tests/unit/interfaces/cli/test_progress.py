@@ -20,14 +20,13 @@ from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
 from tests.unit.interfaces.cli.open_requests import open_request
-from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
+from tests.unit.interfaces.cli.views import START, node, scheduler_of, start_all_ready_tasks, view_of
 
 Step = Callable[[RunScheduler], None]
 
 
-def _progress(view: RunView, *, max_rows: int = 40, after_s: float = 2.0) -> RunRows:
-    assert view.scheduler is not None
-    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, max_rows=max_rows)
+def _progress(view: RunView, *, max_rows: int = 40) -> RunRows:
+    return progress_of(view, tree_of(scheduler_of(view).plan), now=START + 2, max_rows=max_rows)
 
 
 def _complete(*names: str) -> Step:
@@ -87,10 +86,8 @@ def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
 
 def test_items_of_a_large_map_are_counted_by_batches() -> None:
     end = MapBatchEnd(NodeStatus.FAILED, {"completed": 100, "skipped": 20, "failed": 6}, error=NodeError("odd", "no"))
-    view = view_of(
-        node("fan", for_each=list(range(501))),
-        step=lambda scheduler: scheduler.end_map_batch("fan[0-125]", end, at=START + 1),
-    )
+    view = view_of(node("fan", for_each=list(range(501))))
+    scheduler_of(view).end_map_batch("fan[0-125]", end, at=START + 1)
     assert [(row.name, row.done, row.total) for row in _progress(view).rows] == [("fan", 126, 501)]
 
 
@@ -206,10 +203,8 @@ def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
 
     for step in (escalate, escalate, answer):
         view = view_of(human_node, step=step)
-        assert view.scheduler is not None
-        lines.writer.show(
-            view, [request.to_json("run-1") for request in view.scheduler.features.feedback.requests.open.values()]
-        )
+        open_requests = scheduler_of(view).features.feedback.requests.open.values()
+        lines.writer.show(view, [request.to_json("run-1") for request in open_requests])
     escalation_line, answer_line = [line for line in lines if line.startswith(("escalated", "answered"))]
     assert escalation_line == "escalated  q from ann to boss"
     assert answer_line.startswith("answered   q: approved by eve at ")
@@ -238,13 +233,9 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 def test_request_has_a_line_with_the_command_that_answers_it() -> None:
     lines, view = Lines(), view_of(node("a"))
     choice_request = open_request("choose", type="SELECTION", options=["x"], assignee=None)
-    for requests in (
-        [],
-        [open_request()],
-        [open_request(), choice_request],
-        [open_request(), choice_request, _selection_request("Ann", 2)],
-    ):
-        lines.writer.show(view, requests)
+    requests = [open_request(), choice_request, _selection_request("Ann", 2)]
+    for count in range(4):
+        lines.writer.show(view, requests[:count])
     assert lines == [
         "running    a  t",
         "asked      check waits for ann: Publish?",
@@ -278,9 +269,8 @@ def _selection_request(name: str, count: int) -> dict[str, Any]:
 
 
 def test_display_shows_each_option_on_a_separate_line() -> None:
-    assert _draw(view_of(node("a")), _selection_request("Ann", 2), _selection_request("Bob", 9), height=20, width=72)[
-        3:
-    ] == [
+    requests = [_selection_request("Ann", 2), _selection_request("Bob", 9)]
+    assert _draw(view_of(node("a")), *requests, height=20, width=72)[3:] == [
         "Ann waits for ann: Which?",
         "  p_0: Ann (person, no. 0)",
         "  p_1: Ann (person, no. 1)",
@@ -295,12 +285,8 @@ def test_display_shows_each_option_on_a_separate_line() -> None:
 
 
 def test_display_wraps_a_long_question_and_long_options() -> None:
-    similar_names = "; ".join(
-        f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4)
-    )
-    unclear_request = open_request(
-        "n", prompt=f"No party found for person 'Mia Gracia'; near: {similar_names}. Write another name."
-    )
+    names = "; ".join(f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4))
+    unclear_request = open_request("n", prompt=f"No party found for 'Mia Gracia'; near: {names}. Write another name.")
     label = "DIRECTOR of Apex Fund, " * 3
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
     selection_request = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)

@@ -36,19 +36,14 @@ def test_large_map_shows_counts_and_open_or_failed_items() -> None:
 
 
 def test_starting_worker_is_not_reported_as_missing() -> None:
-    nodes = {"a": ("waiting", "no worker for mail"), "b": ("pending", None)}
-    document = {
-        "nodes": {name: {"status": status, "reason": reason} for name, (status, reason) in nodes.items()},
-        "notes": [
-            {"code": "no_worker", "node_id": None, "message": "no worker serves the queue"},
-            {"code": "other", "node_id": None, "message": "kept"},
-        ],
-    }
-    updated_document = report_starting_worker(document)
+    waiting_node = {"status": "waiting", "reason": "no worker for mail"}
+    nodes = {"a": waiting_node, "b": {"status": "pending", "reason": None}}
+    notes = [{"code": code, "node_id": None, "message": "a note"} for code in ("no_worker", "other")]
+    updated_document = report_starting_worker({"nodes": nodes, "notes": notes})
     message = "the worker in the background is starting"
     assert [node["reason"] for node in updated_document["nodes"].values()] == [message, None]
-    notes = [(note["code"], note["message"]) for note in updated_document["notes"]]
-    assert notes == [("other", "kept"), ("worker_starting", message)]
+    updated_notes = [(note["code"], note["message"]) for note in updated_document["notes"]]
+    assert updated_notes == [("other", "a note"), ("worker_starting", message)]
 
 
 _ANSWER = {"outcome": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "source": "update", "note": None}
@@ -99,11 +94,9 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     start_all_ready_tasks(scheduler)
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
     question = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
+    feedback = scheduler.features.feedback
     for name, raised_question in (("Ann", RaisedQuestion(question)), ("Bob", RaisedQuestion("Which Bob?"))):
-        assert (
-            scheduler.features.feedback.ask(f"lookup:person:{name}", raised_question, at=START, attempt=Attempt(1))
-            is None
-        )
+        assert feedback.ask(f"lookup:person:{name}", raised_question, at=START, attempt=Attempt(1)) is None
     assert [line.partition(" It is for")[0] for line in _explanation_lines(scheduler)] == [
         "run-1 is running",
         "lookup:person:Ann waits for anyone: Which Ann?",

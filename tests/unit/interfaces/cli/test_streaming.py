@@ -38,15 +38,15 @@ NESTED_JSON = """{
 
 
 async def test_each_nested_part_is_written_on_a_separate_line() -> None:
-    nodes, edges = async_values(("a", {"x": [1]}), ('"b"', None)), Elements(async_values(["a", "b"], 2))
-    parts = [
-        ("status", "ü\n"),
-        ("nodes", nodes),
-        ("none", async_values()),
-        ("edges", edges),
-        ("no edges", Elements(async_values())),
-    ]
-    assert await write_parts(*parts, ("error", {"code": "c"})) == NESTED_JSON
+    parts = {
+        "status": "ü\n",
+        "nodes": async_values(("a", {"x": [1]}), ('"b"', None)),
+        "none": async_values(),
+        "edges": Elements(async_values(["a", "b"], 2)),
+        "no edges": Elements(async_values()),
+        "error": {"code": "c"},
+    }
+    assert await write_parts(*parts.items()) == NESTED_JSON
     document = {"a": {"b": [1, {"c": []}]}, "d": {}}
     assert await write_parts(*document.items()) == json.dumps(document, indent=2)
     assert await write_parts() == "{}"

@@ -68,12 +68,18 @@ def test_addresses_are_remembered_up_to_a_limit() -> None:
 
 
 class FakeServer:
-    """Fake server with a list of runs that is out of date until `update_list` is called."""
+    """Fake server with a list of runs that is out of date until `update_list` is called.
+
+    It responds to a request for a count while `may_count` is set.
+    """
 
     def __init__(self) -> None:
         self.open_runs: set[str] = set()
         self.listed_runs: set[str] = set()
         self.is_budget_used_up = False
+        self.counted_owners: list[str] = []
+        self.may_count = asyncio.Event()
+        self.may_count.set()
 
     async def used_up_budget_text(self, owner: str) -> str | None:
         return f"daily budget of {owner}" if self.is_budget_used_up else None
@@ -82,8 +88,11 @@ class FakeServer:
         self.listed_runs = {*self.open_runs}
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
+        self.counted_owners.append(owner)
         await asyncio.sleep(0)
-        return len(self.listed_runs.difference(excluded_ids))
+        count = len(self.listed_runs.difference(excluded_ids))
+        await self.may_count.wait()
+        return count
 
     async def is_open(self, run: str) -> bool:
         return run in self.open_runs
@@ -165,15 +174,8 @@ async def test_started_run_counts_once_after_the_server_lists_it() -> None:
 async def test_slow_count_of_runs_does_not_free_slots_of_newer_runs() -> None:
     now = [0.0]
     server, quota = FakeServer(), RunQuota("ann", limit=1, clock=lambda: now[0])
-    release_event = asyncio.Event()
-
-    class SlowServer(FakeServer):
-        async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-            count = await super().count_open_runs(owner, excluded_ids=excluded_ids)
-            await release_event.wait()
-            return count
-
-    slow_server = SlowServer()
+    slow_server = FakeServer()
+    slow_server.may_count.clear()
     slow_server.open_runs = server.open_runs
     waiting_start = asyncio.create_task(try_start(slow_server, quota, "b"))
     await asyncio.sleep(0.001)
@@ -181,23 +183,16 @@ async def test_slow_count_of_runs_does_not_free_slots_of_newer_runs() -> None:
     server.update_list()
     now[0] = 60.0
     assert not await try_start(server, quota, "c")
-    release_event.set()
+    slow_server.may_count.set()
     assert not await waiting_start
 
 
 async def test_starts_do_not_wait_for_each_other_if_the_server_is_silent() -> None:
-    owners: list[str] = []
-
-    class SilentServer(FakeServer):
-        async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-            owners.append(owner)
-            await asyncio.Event().wait()
-            return 0
-
-    quota = RunQuota("ann", limit=3)
-    tasks = [asyncio.create_task(try_start(SilentServer(), quota, f"run-{number}")) for number in range(5)]
+    server, quota = FakeServer(), RunQuota("ann", limit=3)
+    server.may_count.clear()
+    tasks = [asyncio.create_task(try_start(server, quota, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
-    assert owners == ["ann"] * 5
+    assert server.counted_owners == ["ann"] * 5
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -46,11 +46,9 @@ def test_metadata_may_have_every_field_as_text() -> None:
         stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
     )
     durations = {"deadline": "20m", "worker_timeout": "2m"}
-    options = [
-        gateway_options({"max_rounds": 4, **durations}, {}),
-        gateway_options({"metadata": {"max_rounds": "4", **durations}}, {}),
-    ]
-    assert options == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
+    expected = GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)
+    assert gateway_options({"max_rounds": 4, **durations}, {}) == expected
+    assert gateway_options({"metadata": {"max_rounds": "4", **durations}}, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,8 +77,8 @@ def test_invalid_field_is_named(body: Any, param: str) -> None:
 @pytest.mark.parametrize("body_type", [ChatBody, ResponseBody])
 def test_max_rounds_is_an_integer_and_model_names_have_at_most_200_characters(body_type: type[BaseModel]) -> None:
     message = {"messages": [{"role": "user", "content": "a"}]} if body_type is ChatBody else {"input": "a"}
-    values: list[Any] = [True, 2.0, [], {"a": 1}]
-    for value in values:
+    invalid_values: Any = (True, 2.0, [], {"a": 1})
+    for value in invalid_values:
         body = body_type.model_validate({**message, "max_rounds": value})
         with pytest.raises(ApiError, match="max_rounds: expected a whole number from 1 to "):
             gateway_options(body.model_dump(exclude_unset=True), {})
