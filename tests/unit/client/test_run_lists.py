@@ -1,7 +1,7 @@
 """Lists of runs without a server: queries, pages, and summaries from search attributes and memo."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -313,9 +313,7 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         (_Status.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
     ],
 )
-def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
-    status: Any, memo: Mapping[str, Any], code: str
-) -> None:
+def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(status: Any, memo: Any, code: str) -> None:
     error = run_summary(execution(status=status), memo).error
     assert isinstance(error, Problem)
     assert error.code == code
@@ -333,9 +331,7 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     "list_runs",
     [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")],
 )
-async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(
-    list_runs: Callable[[Runs], Any],
-) -> None:
+async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(list_runs: Any) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
         await list_runs(runs_of(Namespace([]), missing_attributes=["DagwrightTags"]))
     assert str(error.value) == (

@@ -148,9 +148,7 @@ not a file
 """
 
 
-def test_block_has_its_file_name_title_and_text_without_the_fences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_block_has_its_file_name_title_and_text_without_fences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")

@@ -113,7 +113,7 @@ async def test_command_with_another_setting_is_rejected(
     reject_other_settings(settings)
 
 
-async def test_worker_does_not_start_while_a_command_has_other_settings(
+async def test_no_worker_starts_while_a_command_has_other_settings(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving_with_settings(load_settings()):
@@ -133,9 +133,7 @@ async def test_worker_does_not_start_while_a_command_has_other_settings(
             pass
 
 
-async def test_server_is_kept_running_only_if_the_settings_are_accepted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_keeps_running_only_with_accepted_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_calls: list[bool] = []
     monkeypatch.setattr(LocalServer, "keep_running", lambda _: keep_calls.append(True))
     assert not folder.exists()
@@ -150,9 +148,7 @@ async def test_server_is_kept_running_only_if_the_settings_are_accepted(
     assert keep_calls
 
 
-async def test_command_is_rejected_while_another_command_has_other_settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_second_command_with_other_settings_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         async with serving_with_settings(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
@@ -257,9 +253,7 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
         reject_other_settings(load_settings(), ignored_names=frozenset({FILES_ROOT}))
 
 
-async def test_command_serves_runs_even_if_the_state_folder_is_not_writable(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_command_serves_runs_without_a_writable_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.parent.joinpath("file").touch()
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
     async with serving_with_settings(load_settings()):

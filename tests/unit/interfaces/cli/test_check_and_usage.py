@@ -201,9 +201,7 @@ def test_unused_context_name_is_noted(run_command: RunCommand) -> None:
 
 
 @pytest.mark.waits
-def test_python_m_dagwright_runs_check_without_loading_temporal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_m_dagwright_runs_check_without_temporal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID_PLAN)]
     environment = {"PYTHONPATH": _ROOT, "PATH": ""}
@@ -320,9 +318,7 @@ def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> 
         assert (code, undescribed_lines) == (0, []), command_words
 
 
-def test_help_has_whole_summaries_and_links_the_reference(
-    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_has_whole_summaries_and_reference_links(run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     pages = {name: anchors_of(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
     for command in ("", "entities", "store", "tool", "run", "set-result", "entities find", "store prune", "tool pause"):

@@ -170,9 +170,7 @@ def test_interrupted_command_reports_whether_another_worker_continues_the_run(
 
 
 @pytest.mark.parametrize("address", [None, "other:7233"])
-def test_temporal_gets_its_arguments_and_the_address_of_the_server(
-    address: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporal_gets_arguments_and_the_server_address(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     async def get_fake_binary(*_: Any, **__: Any) -> Binary:
         return Binary(Path("/cache/temporal"), "1.29.1")
 

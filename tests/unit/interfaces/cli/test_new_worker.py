@@ -22,9 +22,7 @@ def _use_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
 
 
-def test_generated_worker_tool_and_test_work_without_changes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_generated_worker_tool_and_test_work_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert write_worker("find_ports", OUTPUT) == ExitCode.COMPLETED
     toolset = load_toolset(Settings(state_dir=tmp_path / "state"), ["find_ports.py"])
     cards = [toolset.declarations()[name].worker for name in ("find_ports_source", "find_ports")]

@@ -103,7 +103,7 @@ def http(offline_gateway: OfflineGateway) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-def http_without_temporal(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]:
+def offline_http(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]:
     """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
     assert not offline_gateway[1].calls

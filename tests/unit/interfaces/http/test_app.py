@@ -102,52 +102,52 @@ async def test_empty_idempotency_key_counts_as_no_key(
     ],
 )
 async def test_invalid_request_is_rejected_without_a_call_to_temporal(
-    http_without_temporal: httpx.AsyncClient, path: str, content: bytes, code: str
+    offline_http: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
-    response = await http_without_temporal.post(path, content=content, headers=JSON)
+    response = await offline_http.post(path, content=content, headers=JSON)
     assert error_of(response) == (400, code), response.text
 
 
 @pytest.mark.parametrize("cursor", ["run-2/1-3", "/1-3", "run-2/1-9e"])
-async def test_cursor_of_another_run_is_rejected(http_without_temporal: httpx.AsyncClient, cursor: str) -> None:
+async def test_cursor_of_another_run_is_rejected(offline_http: httpx.AsyncClient, cursor: str) -> None:
     path = "/v1/runs/run-1/events"
     for request_options in ({"headers": {"Last-Event-ID": cursor}}, {"params": {"after": cursor}}):
-        response = await http_without_temporal.get(path, **request_options)  # type: ignore[arg-type] # headers or parameters
+        response = await offline_http.get(path, **request_options)  # type: ignore[arg-type] # headers or parameters
         assert param_error_of(response) == (400, "after"), response.text
 
 
-async def test_invalid_query_parameters_and_form_data_are_rejected(http_without_temporal: httpx.AsyncClient) -> None:
+async def test_invalid_query_parameters_and_form_data_are_rejected(offline_http: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
-        response = await http_without_temporal.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        response = await offline_http.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert error_of(response) == (400, "invalid_value")
         assert message_of(response) == "`cursor` must be a value of `next`; omit it for the first page"
-    response = await http_without_temporal.get("/v1/runs?status=runing")
+    response = await offline_http.get("/v1/runs?status=runing")
     assert param_error_of(response) == (400, "status")
     assert message_of(response).startswith("status: 'runing' is not one of running, waiting, "), response.text
     assert message_of(response).endswith("; did you mean 'running'?")
-    assert error_of(await http_without_temporal.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
+    assert error_of(await offline_http.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
-        response = await http_without_temporal.get("/v1/runs", params={"metadata": metadata})
+        response = await offline_http.get("/v1/runs", params={"metadata": metadata})
         assert param_error_of(response) == (400, "metadata"), metadata
 
 
-async def test_plan_is_checked_without_a_server(http_without_temporal: httpx.AsyncClient) -> None:
-    document = (await http_without_temporal.post("/v1/plans/check", json={"plan": PLAN})).json()
+async def test_plan_is_checked_without_a_server(offline_http: httpx.AsyncClient) -> None:
+    document = (await offline_http.post("/v1/plans/check", json={"plan": PLAN})).json()
     assert (document["status"], document["node_count"], document["errors"]) == ("valid", 1, [])
     plan_text = "plan: 1\nnodes: [{id: a, tool: calculater}]"
-    document = (await http_without_temporal.post("/v1/plans/check", json={"plan": plan_text})).json()
+    document = (await offline_http.post("/v1/plans/check", json={"plan": plan_text})).json()
     (error,) = document["errors"]
     assert (document["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
 async def test_response_for_a_published_plan_equals_the_documented_example(
-    http_without_temporal: httpx.AsyncClient,
+    offline_http: httpx.AsyncClient,
 ) -> None:
-    assert (await http_without_temporal.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
-    response_for_unknown_plan = await http_without_temporal.get("/v1/plans/dubble")
+    assert (await offline_http.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
+    response_for_unknown_plan = await offline_http.get("/v1/plans/dubble")
     assert error_of(response_for_unknown_plan) == (404, "not_found")
     assert "'double'" in message_of(response_for_unknown_plan)
-    assert 1_700_000_000 < (await http_without_temporal.get("/v1/models/plan/double")).json()["created"] < time.time()
+    assert 1_700_000_000 < (await offline_http.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
 async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClient) -> None:
@@ -166,10 +166,10 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     [("inputs", "Go.", {"inputs": {"number": "many"}}), ("messages", '{"number": "many"}', {})],
 )
 async def test_invalid_inputs_name_their_field(
-    http_without_temporal: httpx.AsyncClient, param: str, message: str, fields: Any
+    offline_http: httpx.AsyncClient, param: str, message: str, fields: Any
 ) -> None:
     body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}
-    response = await http_without_temporal.post("/v1/chat/completions", json=body)
+    response = await offline_http.post("/v1/chat/completions", json=body)
     assert param_error_of(response) == (400, param)
 
 
@@ -196,10 +196,10 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     ],
 )
 async def test_too_deeply_nested_body_is_rejected(
-    http_without_temporal: httpx.AsyncClient, method: str, path: str, body_start: str, body_end: str, depth: int
+    offline_http: httpx.AsyncClient, method: str, path: str, body_start: str, body_end: str, depth: int
 ) -> None:
     content = f"{body_start}{'[' * depth}{']' * depth}{body_end}"
-    response = await http_without_temporal.request(method, path, content=content, headers=JSON)
+    response = await offline_http.request(method, path, content=content, headers=JSON)
     assert error_of(response) in ((400, "too_large"), (400, "invalid_json")), response.text
     assert "deep" in message_of(response)
 
@@ -272,19 +272,17 @@ async def test_second_cancellation_reports_the_state_of_the_run(
         assert (response.status_code, response.json()) == (200, document)
 
 
-async def test_draining_gateway_is_not_ready(
-    offline_gateway: OfflineGateway, http_without_temporal: httpx.AsyncClient
-) -> None:
+async def test_draining_gateway_is_not_ready(offline_gateway: OfflineGateway, offline_http: httpx.AsyncClient) -> None:
     offline_gateway[2].stop_event.set()
     for path in ("/readyz", "/v1/runs"):
-        assert error_of(await http_without_temporal.get(path)) == (503, "draining")
-    assert (await http_without_temporal.get("/livez")).status_code == 200
+        assert error_of(await offline_http.get(path)) == (503, "draining")
+    assert (await offline_http.get("/livez")).status_code == 200
 
 
-async def test_large_policy_is_rejected(http_without_temporal: httpx.AsyncClient) -> None:
+async def test_large_policy_is_rejected(offline_http: httpx.AsyncClient) -> None:
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
-        response = await http_without_temporal.post(path, json={**body, "policy": {"rules": [rule]}})
+        response = await offline_http.post(path, json={**body, "policy": {"rules": [rule]}})
         assert (response.status_code, "at most 262,144" in message_of(response)) == (400, True)
 
 

@@ -19,12 +19,12 @@ ALL_FILES = [path for path in CONSOLE_FOLDER.rglob("*") if path.is_file()]
 CONSOLE_FILES = [path for path in ALL_FILES if not path.is_relative_to(VENDOR_FOLDER)]
 
 
-async def test_root_redirects_to_the_page(http_without_temporal: httpx.AsyncClient) -> None:
+async def test_root_redirects_to_the_page(offline_http: httpx.AsyncClient) -> None:
     for path in ("/", "/console"):
-        redirect = await http_without_temporal.get(path)
+        redirect = await offline_http.get(path)
         location = redirect.headers["location"].removeprefix("http://localhost")
         assert (redirect.status_code, location) == (307, "/console/")
-    page = await http_without_temporal.get("/console/")
+    page = await offline_http.get("/console/")
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
     assert "<title>Dagwright</title>" in page.text
 

@@ -34,10 +34,10 @@ LIMIT_BY_PATH = {
 
 
 @pytest.fixture
-def strict_http(http_without_temporal: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+def strict_http(offline_http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
     """Client of a gateway that must reject each request before it parses the body."""
     monkeypatch.setattr(json_route, "json_from_bytes", lambda _: pytest.fail("parsed"))
-    return http_without_temporal
+    return offline_http
 
 
 def test_each_path_has_its_limit_and_settings_lower_the_limits() -> None:
@@ -191,9 +191,9 @@ LONG_NAME = "x" * 5_000
     ],
 )
 async def test_invalid_field_is_named(
-    http_without_temporal: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
+    offline_http: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
 ) -> None:
-    response = await http_without_temporal.post(path, json=body)
+    response = await offline_http.post(path, json=body)
     assert (*error_of(response), *param_error_of(response)[1:]) == (400, "invalid_value", param)
     assert message in (None, message_of(response))
 
@@ -208,8 +208,6 @@ async def test_invalid_field_is_named(
         (f"/v1/{LONG_NAME}", {}),
     ],
 )
-async def test_response_does_not_repeat_a_long_name(
-    http_without_temporal: httpx.AsyncClient, path: str, fields: Any
-) -> None:
-    response = await http_without_temporal.post(path, json={"template": "double", **fields})
+async def test_response_does_not_repeat_a_long_name(offline_http: httpx.AsyncClient, path: str, fields: Any) -> None:
+    response = await offline_http.post(path, json={"template": "double", **fields})
     assert (response.status_code in (400, 404), "x" * 120 in response.text) == (True, False)

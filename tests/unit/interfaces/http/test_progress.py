@@ -91,7 +91,5 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
         (TaskState(NodeStatus.SKIPPED, 0, None), Record(NodeStatus.SKIPPED), False),
     ],
 )
-def test_start_of_a_task_is_derived_from_its_state_and_record(
-    state: TaskState, record: Record, *, expected: bool
-) -> None:
+def test_start_of_a_task_depends_on_state_and_record(state: TaskState, record: Record, *, expected: bool) -> None:
     assert has_started(state, record) is expected

@@ -156,9 +156,7 @@ ANSWER, TURN = "answer", "turn1"
         ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
     ],
 )
-def test_each_word_is_sent_once_with_restarts_marked(
-    polls: list[tuple[str, int, str]], final_text: str, expected: str
-) -> None:
+def test_each_word_is_sent_once_with_restarts_marked(polls: Any, final_text: str, expected: str) -> None:
     assert _received_text(*polls, final_text=final_text) == expected
 
 

@@ -124,21 +124,17 @@ def _response_format(kind: str, **json_schema: Any) -> dict[str, Any]:
         ({"tools": [function_tool("a")], "tool_choice": function_reference("b")}, "tool_choice"),
     ],
 )
-async def test_unsupported_output_is_rejected(
-    http_without_temporal: httpx.AsyncClient, fields: Any, param: str
-) -> None:
+async def test_unsupported_output_is_rejected(offline_http: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
-    response = await http_without_temporal.post("/v1/chat/completions", json=body)
+    response = await offline_http.post("/v1/chat/completions", json=body)
     assert param_error_of(response) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
-async def test_schema_is_unsupported_for_intents_and_in_background(
-    http_without_temporal: httpx.AsyncClient, model: str
-) -> None:
+async def test_schema_is_unsupported_for_intents_and_in_background(offline_http: httpx.AsyncClient, model: str) -> None:
     output_format = {"type": "json_schema", "name": "Person", "schema": PERSON}
     body = {"model": model, "input": "{}", "text": {"format": output_format}, "background": model == "plan/double"}
-    assert error_of(await http_without_temporal.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
+    assert error_of(await offline_http.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
 def test_response_format_and_tool_choice_are_converted_for_chat_completions() -> None:
