@@ -66,7 +66,7 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
     options_of_rounds: Any = {"profile": "rounds", "max_rounds": 4, "worker_timeout": "5s"}
-    other_options = {"model": "openai:small", "deadline": "2m", "budget": "1 USD"}
+    other_options: Any = {"model": "openai:small", "deadline": "2m", "budget": "1 USD"}
     arguments = ChatArguments(session="s", **options_of_rounds, **other_options)
     hint = continue_hint("s", [*chat_options(arguments.ask_request()), "--tools", "my tools.py"])
     assert shlex.split(hint.partition(": ")[2]) == [

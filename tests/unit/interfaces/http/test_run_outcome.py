@@ -40,7 +40,7 @@ async def _run_fields(error: Any) -> Any:
 
 
 async def test_answer_has_the_error_of_its_run() -> None:
-    run_fields = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "node_counts": {}}
+    run_fields: Any = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "node_counts": {}}
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
     assert await _run_fields(error) == {**run_fields, "error": error}
     assert await _run_fields(None) == run_fields
