@@ -14,12 +14,7 @@ from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import NodeError, NodeStatus, Record, Task, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, worker_card_from_json
-from dagwright.core.model.worker_results import (
-    MESSAGE_CHARACTERS,
-    WorkerResult,
-    unwrap_worker_result,
-    worker_result_of,
-)
+from dagwright.core.model.worker_results import MESSAGE_CHARACTERS, WorkerResult, unwrap_worker_result, worker_result_of
 from dagwright.core.validation.validation import check_document
 from dagwright.core.validation.worker_tools import (
     WorkerTool,

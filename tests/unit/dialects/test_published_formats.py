@@ -78,10 +78,7 @@ def test_llmcompiler_arguments_keep_their_types_and_texts() -> None:
             '1. f("a" "b")\n2. join()',
             ("invalid_syntax", "task 1 (line 1): f: ',' or ')' is missing before the text '\"b\")\\n'"),
         ),
-        (
-            "1. f(1) then 2\n2. join()",
-            ("invalid_syntax", "task 1 (line 1): f: unexpected text 'then 2' after ')'"),
-        ),
+        ("1. f(1) then 2\n2. join()", ("invalid_syntax", "task 1 (line 1): f: unexpected text 'then 2' after ')'")),
         (
             "1. f(a=1, 2)\n2. join()",
             ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows an argument with a name"),

@@ -14,13 +14,7 @@ from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.json_schemas import ENTITY_KEYWORD
-from dagwright.core.model.lookups import (
-    KNOWN_BEFORE,
-    MAX_LOOKUPS,
-    KnownEntities,
-    known_result,
-    resolved_lookups,
-)
+from dagwright.core.model.lookups import KNOWN_BEFORE, MAX_LOOKUPS, KnownEntities, known_result, resolved_lookups
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import RaisedQuestion, Request
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
@@ -80,10 +74,7 @@ def test_each_distinct_lookup_is_one_node_after_the_written_nodes() -> None:
     plan = plan_of(
         intent(a=lookup_of("Ann"), b=lookup_of("Bob")),
         intent(
-            {"x": "@result_1"},
-            c=lookup_of("Ann"),
-            d=lookup_of("Ann", "entity"),
-            e=lookup_of("Ann", jurisdiction="lu"),
+            {"x": "@result_1"}, c=lookup_of("Ann"), d=lookup_of("Ann", "entity"), e=lookup_of("Ann", jurisdiction="lu")
         ),
         intent(f=lookup_of("  Ann ", "Natural Person")),
     )

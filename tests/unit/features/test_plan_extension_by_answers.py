@@ -236,10 +236,7 @@ def test_early_answers_of_one_activation_are_applied_in_order_without_recursion(
     scheduler.rebuild.rebuild = record_depth  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
     assert depths == [depths[0]] * len(names)
-    assert (open_requests(scheduler), scheduler.features.feedback.requests.take_rejections()) == (
-        {},
-        [],
-    )
+    assert (open_requests(scheduler), scheduler.features.feedback.requests.take_rejections()) == ({}, [])
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in names)]
     scheduler.complete("after", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"after_{name}" for name in names]

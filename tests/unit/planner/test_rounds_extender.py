@@ -380,10 +380,7 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
     failure = NodeError("model_unavailable", "no response")
     run = RoundsRun(continue_response(CLARIFY), failure)
     run.run_to_end()
-    assert (run.scheduler.status(), run.error_code) == (
-        RunStatus.COMPLETED_WITH_FAILURES,
-        "model_unavailable",
-    )
+    assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
     assert run.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
     run = RoundsRun(failure)
     run.run_to_end()

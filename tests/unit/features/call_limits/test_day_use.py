@@ -6,12 +6,7 @@ import pytest
 
 from dagwright.core.model.call_limits import CallLimitInvalid, DailyBudget, parse_limit
 from dagwright.core.model.states import Usage
-from dagwright.features.call_limits.limit_state import (
-    DAY_SPREAD_S,
-    MAX_ESTIMATE_S,
-    LimitState,
-    limit_state_from_json,
-)
+from dagwright.features.call_limits.limit_state import DAY_SPREAD_S, MAX_ESTIMATE_S, LimitState, limit_state_from_json
 
 MIDNIGHT = 1_795_824_000.0
 """2026-11-28T00:00Z"""
