@@ -29,36 +29,21 @@ from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_response, done_response, failed_response, ref, sub_goal
 
 
-def worker_tool(
-    name: str, *outputs: str, goal_type: str = "support", argument_names: tuple[str, ...] = (), **card_fields: Any
-) -> ToolDeclaration:
+def worker_tool(name: str, arguments: tuple[str, ...], *outputs: str, **card_fields: Any) -> ToolDeclaration:
     """Return a worker tool. Its arguments have no types."""
-    schema = {
-        "type": "object",
-        "properties": {argument: {} for argument in argument_names},
-        "additionalProperties": False,
-    }
-    card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **card_fields)  # type: ignore[arg-type]
+    schema = {"type": "object", "properties": {name: {} for name in arguments}, "additionalProperties": False}
+    card = WorkerCard(**{"description": name, "outputs": outputs, "goal_type": "support"} | card_fields)
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
 
 
 WORKER_TOOLS = {
     tool.name: tool
     for tool in (
-        worker_tool("pick", "numbers", argument_names=("name",), same_as={"numbers": "all_results"}),
-        worker_tool(
-            "add_up",
-            "total",
-            "rest",
-            argument_names=("numbers", "more"),
-            requires=("numbers",),
-            same_as={"rest": "numbers"},
-        ),
-        worker_tool("show", "shown", goal_type="deliverable", argument_names=("total",)),
-        worker_tool(
-            "tell", "statement", goal_type="deliverable", argument_names=("all_results",), requires=("all_results",)
-        ),
-        worker_tool("think", "thought", goal_type="deliverable", argument_names=("about",), takes_sub_goal=True),
+        worker_tool("pick", ("name",), "numbers", same_as={"numbers": "all_results"}),
+        worker_tool("add_up", ("numbers", "more"), "total", "rest", requires=("numbers",), same_as={"rest": "numbers"}),
+        worker_tool("show", ("total",), "shown", goal_type="deliverable"),
+        worker_tool("tell", ("all_results",), "statement", goal_type="deliverable", requires=("all_results",)),
+        worker_tool("think", ("about",), "thought", goal_type="deliverable", takes_sub_goal=True),
     )
 }
 
@@ -92,13 +77,13 @@ def parse(answer: str, *existing_sub_goals: KnownSubGoal) -> dict[str, Any]:
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
 
-FAILED_AND_PENDING_SUB_GOALS = (
-    known_sub_goal(1, "pick", "failed", name="x"),
-    known_sub_goal(2, "add_up", "pending", numbers=ref(1, "numbers")),
-)
+def is_accepted(new_sub_goal: Any, *existing_sub_goals: KnownSubGoal) -> bool:
+    return parse(continue_response(new_sub_goal), *existing_sub_goals)["valid"] is True
 
 
-def problems_of(answer: str, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
+def problems_of(answer: Any, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
+    """Return the code and pointer of each problem. The answer is a text, or the only new sub-goal."""
+    answer = answer if isinstance(answer, str) else continue_response(answer)
     actual = parse(answer, *existing_sub_goals)
     assert actual["valid"] is False
     assert actual["repair"].startswith("This answer is invalid:\n- ")
@@ -114,23 +99,11 @@ def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
         )
     )
     assert (actual["valid"], actual["action"], actual["reasoning"]) == (True, "continue", "Both.")
-    first_sub_goal = {
-        "id": 1,
-        "worker": "pick",
-        "description": "the numbers",
-        "outputs": ["numbers"],
-        "goal_type": "support",
-    }
-    second_sub_goal = {
-        "id": 2,
-        "worker": "add_up",
-        "description": "",
-        "outputs": ["total", "rest"],
-        "goal_type": "support",
-    }
+    pick = {"id": 1, "worker": "pick", "description": "the numbers", "outputs": ["numbers"], "goal_type": "support"}
+    add_up = {"id": 2, "worker": "add_up", "description": "", "outputs": ["total", "rest"], "goal_type": "support"}
     assert actual["sub_goals"] == [
-        {**first_sub_goal, "inputs": {}, "params": {"name": "Maersk"}},
-        {**second_sub_goal, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
+        {**pick, "inputs": {}, "params": {"name": "Maersk"}},
+        {**add_up, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
     ]
 
 
@@ -163,63 +136,49 @@ def test_unambiguous_answer_is_parsed_in_every_form(answer: str) -> None:
         ("[]", "invalid_field", ""),
         ('{"action": "go"}', "invalid_field", "/action"),
         ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
-        (
-            continue_response(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]),
-            "too_large",
-            "/sub_goals",
-        ),
-        (continue_response(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
-        (continue_response({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
-        (continue_response(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
-        (
-            continue_response({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
-            "invalid_field",
-            "/sub_goals/0/inputs/name",
-        ),
-        (
-            continue_response(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")),
-            "duplicate_id",
-            "/sub_goals/1/id",
-        ),
-        (
-            continue_response({**sub_goal(1, "show"), "inputs": {"total": 7}}),
-            "invalid_field",
-            "/sub_goals/0/inputs/total",
-        ),
-        (
-            continue_response(sub_goal(1, "show", total=ref(9, "total"))),
-            "invalid_reference",
-            "/sub_goals/0/inputs/total/from_sub_goal",
-        ),
-        (
-            continue_response(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
-            "invalid_reference",
-            "/sub_goals/1/inputs/numbers/0/slot",
-        ),
-        (continue_response(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
-        (continue_response(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
-        (
-            continue_response(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
-            "cycle",
-            "/sub_goals",
-        ),
-        (continue_response({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
-        (
-            continue_response(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
-            "invalid_field",
-            "/sub_goals/0/inputs/total/path",
-        ),
-        *(
-            (continue_response({**sub_goal(1, "pick"), field: value}), "invalid_field", f"/sub_goals/0/{field}")
-            for field, value in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
-        ),
-        (continue_response(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done_response(), "empty_plan", "/synthesis_inputs"),
         (failed_response(" "), "invalid_field", "/reasoning"),
     ],
 )
-def test_invalid_answers_are_rejected_with_their_pointer(answer: str, code: str, pointer: str) -> None:
+def test_invalid_answer_is_rejected_with_its_pointer(answer: str, code: str, pointer: str) -> None:
     assert (code, pointer) in problems_of(answer)
+
+
+_PICK, _SHOW = {"id": 1, "worker": "pick"}, {"id": 1, "worker": "show"}
+_CONFLICT = {"params": {"name": 1}, "inputs": {"name": ref(2, "total")}}
+
+
+@pytest.mark.parametrize(
+    ("sub_goals", "code", "pointer"),
+    [
+        ([sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)], "too_large", ""),
+        ([sub_goal(1, "fly")], "unknown_tool", "/0/worker"),
+        ([{**_PICK, "id": "one"}], "invalid_field", "/0/id"),
+        ([sub_goal(1, "pick", nam="x")], "invalid_arguments", "/0/params/nam"),
+        ([{**_PICK, **_CONFLICT}], "invalid_field", "/0/inputs/name"),
+        ([sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")], "duplicate_id", "/1/id"),
+        ([{**_SHOW, "inputs": {"total": 7}}], "invalid_field", "/0/inputs/total"),
+        ([sub_goal(1, "show", total=ref(9, "total"))], "invalid_reference", "/0/inputs/total/from_sub_goal"),
+        (
+            [sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])],
+            "invalid_reference",
+            "/1/inputs/numbers/0/slot",
+        ),
+        ([sub_goal(1, "add_up", more=1)], "precondition_missing", "/0/inputs"),
+        ([sub_goal(1, "add_up", numbers=None)], "precondition_missing", "/0/inputs"),
+        ([sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2)], "cycle", ""),
+        ([{**sub_goal(1, "pick", name="x"), "input": {}}], "invalid_field", "/0/input"),
+        ([sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})], "invalid_field", "/0/inputs/total/path"),
+        ([{**_PICK, "params": []}], "invalid_field", "/0/params"),
+        ([{**_PICK, "params": False}], "invalid_field", "/0/params"),
+        ([{**_PICK, "params": ""}], "invalid_field", "/0/params"),
+        ([{**_PICK, "inputs": ""}], "invalid_field", "/0/inputs"),
+        ([{**_PICK, "description": 0}], "invalid_field", "/0/description"),
+        ([sub_goal(1, "show", total=[ref(2, "total")] * 51)], "too_large", "/0/inputs"),
+    ],
+)
+def test_invalid_sub_goal_is_rejected_with_its_pointer(sub_goals: list[Any], code: str, pointer: str) -> None:
+    assert (code, f"/sub_goals{pointer}") in problems_of(continue_response(*sub_goals))
 
 
 def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None:
@@ -242,13 +201,12 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
     existing_sub_goal = known_sub_goal(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for value in values:
-        answer = continue_response({**sub_goal(2, "tell"), "params": {"all_results": value}})
-        assert problems_of(answer, existing_sub_goal) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert (
-        parse(continue_response(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing_sub_goal)["valid"] is True
-    )
+        new_sub_goal = {**sub_goal(2, "tell"), "params": {"all_results": value}}
+        expected = [("precondition_missing", "/sub_goals/0/params/all_results")]
+        assert problems_of(new_sub_goal, existing_sub_goal) == expected
+    assert is_accepted(sub_goal(2, "tell", all_results=ref(1, "numbers")), existing_sub_goal)
     # A support worker tool accepts literal values, such as names from the request.
-    assert parse(continue_response(sub_goal(2, "add_up", numbers=[1, 2])), existing_sub_goal)["valid"] is True
+    assert is_accepted(sub_goal(2, "add_up", numbers=[1, 2]), existing_sub_goal)
 
 
 def test_argument_names_are_normalized() -> None:
@@ -256,40 +214,27 @@ def test_argument_names_are_normalized() -> None:
     sub_goal_with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
     (actual,) = parse(continue_response(sub_goal_with_input), existing_sub_goal)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
-    sub_goal_with_duplicate_input = {
-        **sub_goal_with_input,
-        "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")},
-    }
-    assert problems_of(continue_response(sub_goal_with_duplicate_input), existing_sub_goal) == [
-        ("invalid_field", "/sub_goals/0/inputs/all_results")
-    ]
-    (problem,) = problems_of(continue_response({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing_sub_goal)
-    assert problem == ("repeated", "/sub_goals/0")
+    inputs = {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}
+    expected = [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    assert problems_of({**sub_goal_with_input, "inputs": inputs}, existing_sub_goal) == expected
+    assert problems_of(sub_goal(2, "pick", name="x"), existing_sub_goal) == [("repeated", "/sub_goals/0")]
 
 
 def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> None:
-    existing_sub_goals = (
-        known_sub_goal(1, "pick", name="x"),
-        known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
-    )
-    assert parse(continue_response(sub_goal(3, "show", total=ref(2, "total"))), *existing_sub_goals)["valid"] is True
+    picked = known_sub_goal(1, "pick", name="x")
+    added = known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers"))
+    assert is_accepted(sub_goal(3, "show", total=ref(2, "total")), picked, added)
     # A null slot is accepted for an argument that is not required.
-    assert parse(continue_response(sub_goal(3, "show", total=ref(2, "rest"))), *existing_sub_goals)["valid"] is True
-    null_input = continue_response(sub_goal(3, "add_up", numbers=ref(2, "rest")))
-    assert problems_of(null_input, *existing_sub_goals) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-    existing_sub_goals = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
+    assert is_accepted(sub_goal(3, "show", total=ref(2, "rest")), picked, added)
+    expected = [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+    assert problems_of(sub_goal(3, "add_up", numbers=ref(2, "rest")), picked, added) == expected
+    added = known_sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     for valid_input in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
-        assert (
-            parse(continue_response(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing_sub_goals)["valid"]
-            is True
-        )
+        assert is_accepted(sub_goal(3, "add_up", numbers=valid_input, more=7), picked, added)
     # The planner may connect any slot to an argument that is not required.
-    assert parse(
-        continue_response(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing_sub_goals
-    )["valid"]
-    rejected_answer = parse(
-        continue_response(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing_sub_goals
-    )
+    assert is_accepted(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total")), picked, added)
+    sub_goal_with_wrong_slot = sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])
+    rejected_answer = parse(continue_response(sub_goal_with_wrong_slot), picked, added)
     (problem,) = rejected_answer["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
@@ -300,42 +245,34 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     answer = continue_response(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
-    assert problems_of(answer, *existing_sub_goals) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
+    assert problems_of(answer, picked, added) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
     existing_sub_goal = known_sub_goal(1, "pick", status, name="x")
-    assert problems_of(continue_response(sub_goal(1, "pick", name="other")), existing_sub_goal) == [
-        ("duplicate_id", "/sub_goals/0/id")
-    ]
+    expected = [("duplicate_id", "/sub_goals/0/id")]
+    assert problems_of(sub_goal(1, "pick", name="other"), existing_sub_goal) == expected
 
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
-    dependent_sub_goal = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
-    expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    assert problems_of(continue_response(dependent_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)[0] == expected
-    actual = parse(continue_response(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)
-    assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
-    pending_sub_goal = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
-    failed_sub_goal = sub_goal(1, "pick", name="x")
-    assert [
-        sub_goal["id"]
-        for sub_goal in parse(continue_response(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING_SUB_GOALS)[
-            "sub_goals"
-        ]
-    ] == [1]
-    assert problems_of(continue_response(pending_sub_goal), *FAILED_AND_PENDING_SUB_GOALS) == [
-        ("empty_plan", "/sub_goals")
-    ]
-    answer_with_replacement = continue_response(
-        sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))
+    existing_sub_goals = (
+        known_sub_goal(1, "pick", "failed", name="x"),
+        known_sub_goal(2, "add_up", "pending", numbers=ref(1, "numbers")),
     )
-    assert [
-        sub_goal["id"] for sub_goal in parse(answer_with_replacement, *FAILED_AND_PENDING_SUB_GOALS)["sub_goals"]
-    ] == [4, 2]
-    answer_with_dependent = continue_response(sub_goal(3, "show", total=ref(2, "total")))
-    assert problems_of(answer_with_dependent, *FAILED_AND_PENDING_SUB_GOALS) == [("precondition_missing", "/sub_goals")]
+
+    def started_ids(*new_sub_goals: Mapping[str, Any]) -> list[int]:
+        return [each["id"] for each in parse(continue_response(*new_sub_goals), *existing_sub_goals)["sub_goals"]]
+
+    failed, pending = sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=ref(1, "numbers"))
+    dependent = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
+    assert problems_of(dependent, *existing_sub_goals)[0] == ("precondition_missing", "/sub_goals/0/inputs/numbers")
+    assert started_ids(failed, dependent) == [1, 3]
+    assert started_ids(failed, pending) == [1]
+    assert problems_of(pending, *existing_sub_goals) == [("empty_plan", "/sub_goals")]
+    assert started_ids(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))) == [4, 2]
+    dependent = sub_goal(3, "show", total=ref(2, "total"))
+    assert problems_of(dependent, *existing_sub_goals) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
@@ -349,11 +286,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known_sub_goal(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
         # A worker tool that reads the description does different work for a different description.
         (known_sub_goal(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
-        (
-            known_sub_goal(1, "think", about=1, description="The trends."),
-            sub_goal(2, "think", "the trends", about=1),
-            True,
-        ),
+        (known_sub_goal(1, "think", description="The trends."), sub_goal(2, "think", "the trends"), True),
     ],
 )
 def test_sub_goal_with_the_same_work_is_a_repetition(
@@ -372,29 +305,20 @@ def test_done_needs_existing_slots_and_a_deliverable() -> None:
     )
     actual = parse(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing_sub_goals)
     assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
-    assert problems_of(done_response(numbers=ref(1, "numbers")), *existing_sub_goals) == [
-        ("no_deliverable", "/synthesis_inputs")
-    ]
-    assert problems_of(done_response(shown=ref(3, "shown")), *existing_sub_goals) == [
-        ("invalid_reference", "/synthesis_inputs/shown")
-    ]
-    assert problems_of(done_response(rest=ref(4, "rest")), *existing_sub_goals) == [
-        ("invalid_reference", "/synthesis_inputs/rest")
-    ]
-    assert problems_of(done_response(shown=ref(2, "show")), *existing_sub_goals) == [
-        ("invalid_reference", "/synthesis_inputs/shown/slot")
-    ]
+    for inputs, code, pointer in (
+        ({"numbers": ref(1, "numbers")}, "no_deliverable", ""),
+        ({"shown": ref(3, "shown")}, "invalid_reference", "/shown"),
+        ({"rest": ref(4, "rest")}, "invalid_reference", "/rest"),
+        ({"shown": ref(2, "show")}, "invalid_reference", "/shown/slot"),
+    ):
+        assert problems_of(done_response(**inputs), *existing_sub_goals) == [(code, f"/synthesis_inputs{pointer}")]
 
 
 def test_excess_sub_goals_and_truncated_answers_are_rejected() -> None:
     existing_sub_goals = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
-    assert problems_of(continue_response(sub_goal(500, "pick", name="one more")), *existing_sub_goals) == [
-        ("too_large", "/sub_goals")
-    ]
-    truncated_answer = continue_response(
-        sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")
-    ).rpartition("yyyyyyyy")[0]
-    assert problems_of(truncated_answer)[0][0] == "truncated"
+    assert problems_of(sub_goal(500, "pick", name="one more"), *existing_sub_goals) == [("too_large", "/sub_goals")]
+    answer = continue_response(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy"))
+    assert problems_of(answer.rpartition("yyyyyyyy")[0])[0][0] == "truncated"
 
 
 def _with_params(params: str) -> dict[str, Any]:
@@ -486,8 +410,7 @@ def test_newest_answer_has_up_to_10000_characters_and_earlier_answers_up_to_4000
     assert (older_turn.count("q") < 5_000, "Which one?" in older_turn, "[…cut]" in older_turn) == (True, True, True)
     assert 3_900 < older_turn.count("a") < 4_000
     assert response_of("b", 9_000) in newest_turn
-    text_of_long_turn = (
-        intention_messages("The first.", [TurnSummary(1, "Q", response_of("c", 20_000))])[1].content or ""
-    )
+    long_turn = TurnSummary(1, "Q", response_of("c", 20_000))
+    text_of_long_turn = intention_messages("The first.", [long_turn])[1].content or ""
     assert 9_900 < text_of_long_turn.count("c") < 10_010
     assert "Which one?" in text_of_long_turn
