@@ -30,9 +30,11 @@ from tests.support.rounds import WorkerTools, continue_response, done_response, 
 ROUNDS_DOCUMENTATION = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
 PICK_MAERSK, PICK_EVERGREEN = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
 ADD_UP = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
-CLARIFY = sub_goal(9, "clarify", question="Which?")
+CLARIFY, CLARIFY_OTHER = sub_goal(9, "clarify", question="Which?"), sub_goal(8, "clarify", question="Other?")
+DONE, GIVE_UP = done_response(all=ref(9, "clarification")), failed_response("no")
+FAILURE = NodeError("tool_failed", "no")
 WorkerResults = Mapping[str, Any]
-FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": NodeError("tool_failed", "no")}
+FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": FAILURE}
 
 
 class RoundsRun:
@@ -133,6 +135,12 @@ class RoundsRun:
         return error.code if error is not None else ""
 
 
+def ended_run(*planner_answers: Any, **options: Any) -> RoundsRun:
+    run = RoundsRun(*planner_answers, **options)
+    run.run_to_end()
+    return run
+
+
 def _model_response(text: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
@@ -151,12 +159,7 @@ def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all
 
 
 def test_run_continues_as_new_after_each_step() -> None:
-    answers = (
-        continue_response(PICK_MAERSK, CLARIFY),
-        "No.",
-        continue_response(PICK_EVERGREEN),
-        done_response(all=ref(9, "clarification")),
-    )
+    answers = (continue_response(PICK_MAERSK, CLARIFY), "No.", continue_response(PICK_EVERGREEN), DONE)
     expected = RoundsRun(*answers).run_to_end()
     run = RoundsRun(*answers)
     steps = []
@@ -172,7 +175,7 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
         continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
         continue_response(PICK_EVERGREEN),
         continue_response(PICK_MAERSK),
-        done_response(all=ref(9, "clarification")),
+        DONE,
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
     assert run.run_to_end()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
@@ -186,13 +189,8 @@ def retry_while_planning(command: RetryNode) -> tuple[RoundsRun, list[Task], lis
 
     Return the run, the tasks of the planner and the tasks of the retry.
     """
-    new_sub_goal = sub_goal(5, "pick", name="MSC")
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, CLARIFY),
-        continue_response(PICK_MAERSK, new_sub_goal),
-        done_response(all=ref(9, "clarification")),
-        worker_results=FIRST_SUB_GOAL_FAILS,
-    )
+    new_answer = continue_response(PICK_MAERSK, sub_goal(5, "pick", name="MSC"))
+    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), new_answer, DONE, worker_results=FIRST_SUB_GOAL_FAILS)
     planner_tasks = run.start_second_planner_call()
     run.worker_results = {}
     assert [task.id for task in planner_tasks] == ["plan#2"]
@@ -235,32 +233,20 @@ def _result_statuses(run: RoundsRun) -> list[list[tuple[int, str]]]:
 
 
 def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
-    worker_results: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
-    other_sum = {**ADD_UP, "inputs": {"numbers": ref(2, "numbers")}}
-    answers = (
+    run = ended_run(
         continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
         continue_response(PICK_MAERSK, PICK_EVERGREEN),
-        continue_response(other_sum),
-        failed_response("no"),
+        continue_response({**ADD_UP, "inputs": {"numbers": ref(2, "numbers")}}),
+        GIVE_UP,
+        worker_results={"sg1": FAILURE, "sg1#2": FAILURE},
     )
-    run = RoundsRun(*answers, worker_results=worker_results)
-    run.run_to_end()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
     assert _result_statuses(run) == expected
     # Sub-goal 3 waits in the first round, and starts in the second.
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, ADD_UP),
-        continue_response(PICK_MAERSK),
-        failed_response("no"),
-        worker_results=FIRST_SUB_GOAL_FAILS,
-    )
-    run.run_to_end()
+    answers = (continue_response(PICK_MAERSK, ADD_UP), continue_response(PICK_MAERSK), GIVE_UP)
+    run = ended_run(*answers, worker_results=FIRST_SUB_GOAL_FAILS)
     assert _result_statuses(run) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, CLARIFY),
-        done_response(all=ref(9, "clarification")),
-        worker_results=FIRST_SUB_GOAL_FAILS,
-    )
+    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), DONE, worker_results=FIRST_SUB_GOAL_FAILS)
     planner_tasks = run.start_second_planner_call()
     apply_command(RetryNode("sg1", {"name": "Hapag"}), run.scheduler, at=run.now)
     run.worker_results = {}
@@ -271,12 +257,8 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
 
 def test_document_has_the_documented_fields() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, CLARIFY, reasoning="First."),
-        done_response(all=ref(9, "clarification")),
-        options=RoundsOptions(turns=turns),
-    )
-    run.run_to_end()
+    answers = (continue_response(PICK_MAERSK, CLARIFY, reasoning="First."), DONE)
+    run = ended_run(*answers, options=RoundsOptions(turns=turns))
     actual = _document(run)
     documented_example = json.loads(
         next(text for text in re.findall(r"```text\n(.*?)```", ROUNDS_DOCUMENTATION, re.DOTALL) if '"phase"' in text)
@@ -313,53 +295,42 @@ def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
 def test_long_values_in_the_document_are_references() -> None:
     # The limit for outputs is 8 KiB in `sub_goals` and 2 KiB in `rounds`.
     medium_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
-    sub_goal_with_long_param = sub_goal(2, "pick", name="é" * 1_000)
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, sub_goal_with_long_param),
-        failed_response("no"),
-        worker_results={"sg1": medium_outputs, "sg2": long_outputs},
-    )
-    run.run_to_end()
+    answer = continue_response(PICK_MAERSK, sub_goal(2, "pick", name="é" * 1_000))
+    run = ended_run(answer, GIVE_UP, worker_results={"sg1": medium_outputs, "sg2": long_outputs})
     actual = _document(run)
     outputs = actual["rounds"][0]["results"][0]["outputs"]
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
     assert actual["completed_outputs"]["1"] == outputs
     first_sub_goal, second_sub_goal = actual["sub_goals"]
     assert first_sub_goal["result"] == medium_outputs
-    assert [{*second_sub_goal[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
-    expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
-    assert [
-        (second_sub_goal[field]["ref"], second_sub_goal[field]["bytes"]) for field in ("params", "result")
-    ] == expected
+    long_values = [second_sub_goal[field] for field in ("params", "result")]
+    assert [[*value] for value in long_values] == [["ref", "bytes", "preview"]] * 2
+    assert [(value["ref"], value["bytes"]) for value in long_values] == [("node:sg2", 2_011), ("node:sg2", 9_016)]
 
 
 def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
     repeated_answer = continue_response(PICK_MAERSK | {"id": 2})
-    run = RoundsRun(
+    run = ended_run(
         continue_response(PICK_MAERSK),
         repeated_answer,
         continue_response(PICK_EVERGREEN),
         repeated_answer,
         continue_response(CLARIFY),
-        done_response(all=ref(9, "clarification")),
+        DONE,
     )
-    run.run_to_end()
     assert run.scheduler.status() is RunStatus.COMPLETED
-    run = RoundsRun(continue_response(PICK_MAERSK), repeated_answer, repeated_answer)
-    run.run_to_end()
+    run = ended_run(continue_response(PICK_MAERSK), repeated_answer, repeated_answer)
     assert (run.scheduler.status(), run.error_code) == (RunStatus.FAILED, "planner_repeats")
     assert run.scheduler.state.error is not None
     assert "the same work was done in sub-goal 1, whose status is success" in run.scheduler.state.error.message
-    run = RoundsRun(*["No."] * 3, continue_response(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification")))
-    run.run_to_end()
+    run = ended_run(*["No."] * 3, continue_response(CLARIFY), *["No."] * 3, DONE)
     assert run.scheduler.status() is RunStatus.COMPLETED
-    run = RoundsRun(continue_response(CLARIFY), *["No."] * 4)
-    run.run_to_end()
+    run = ended_run(continue_response(CLARIFY), *["No."] * 4)
     assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_error() -> None:
-    failures = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
+    failures = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), FAILURE)
     run = RoundsRun(*[continue_response(PICK_MAERSK)] * 5, worker_results=failures)
     steps = run.run_to_end()
     assert sum(step[0].startswith("sg1") for step in steps) == 3
@@ -369,8 +340,7 @@ def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_erro
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
-    run = RoundsRun(continue_response(PICK_MAERSK), failed_response("There is no such carrier."))
-    run.run_to_end()
+    run = ended_run(continue_response(PICK_MAERSK), failed_response("There is no such carrier."))
     assert run.scheduler.status() is RunStatus.FAILED
     assert run.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
     assert _document(run)["planner_reasoning"] == "There is no such carrier."
@@ -378,12 +348,10 @@ def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
 
 def test_failed_planner_call_keeps_the_deliverables() -> None:
     failure = NodeError("model_unavailable", "no response")
-    run = RoundsRun(continue_response(CLARIFY), failure)
-    run.run_to_end()
+    run = ended_run(continue_response(CLARIFY), failure)
     assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
     assert run.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
-    run = RoundsRun(failure)
-    run.run_to_end()
+    run = ended_run(failure)
     assert (run.scheduler.status(), run.error_code) == (RunStatus.FAILED, "model_unavailable")
     run = RoundsRun()
     (task,) = run.start()
@@ -395,11 +363,8 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
 def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
     worker_results = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
-        done_response("All is there.", **inputs),
-        worker_results=worker_results,
-    )
+    answers = (continue_response(PICK_MAERSK, ADD_UP, CLARIFY), done_response(**inputs))
+    run = RoundsRun(*answers, worker_results=worker_results)
     while not run.scheduler.is_finished:
         run.step()
         if continues_as_new:
@@ -413,27 +378,21 @@ def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continu
 
 
 def test_assembled_answer_lists_incomplete_parts() -> None:
-    worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
-    other_clarification = sub_goal(8, "clarify", "The other one", question="Other?")
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, CLARIFY, other_clarification),
-        done_response(all=ref(9, "clarification")),
-        worker_results=worker_results,
-    )
-    run.run_to_end()
+    worker_results = {"sg1": FAILURE, "sg8": NodeError("tool_failed", "no\nway")}
+    other_clarification = {**CLARIFY_OTHER, "description": "The other one"}
+    answer = continue_response(PICK_MAERSK, CLARIFY, other_clarification)
+    run = ended_run(answer, DONE, worker_results=worker_results)
     assert run.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert run.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-    run = RoundsRun(continue_response(CLARIFY), continue_response(PICK_EVERGREEN), max_rounds=2)
-    run.run_to_end()
+    run = ended_run(continue_response(CLARIFY), continue_response(PICK_EVERGREEN), max_rounds=2)
     assert (run.scheduler.status(), run.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
     text, _ = run.scheduler.output()
     assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
-    document = _document(run)
-    assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
+    assert _document(run)["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
 
 
 def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
-    run = RoundsRun(continue_response(CLARIFY), done_response(all=ref(9, "clarification")))
+    run = RoundsRun(continue_response(CLARIFY), DONE)
     plan_document = plan_to_json(run.plan)
     del plan_document["extender"]["synthesis"]
     run.plan = plan_from_json(plan_document)
@@ -444,35 +403,28 @@ def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
 
 
 def test_failed_deliverable_sub_goal_stays_failed_and_failed_support_sub_goal_is_superseded() -> None:
-    worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
-    other_clarification = sub_goal(8, "clarify", question="Other?")
-    run = RoundsRun(
-        continue_response(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
-        done_response(all=ref(9, "clarification")),
-        worker_results=worker_results,
-    )
-    run.run_to_end()
+    answer = continue_response(PICK_MAERSK, ADD_UP, CLARIFY, CLARIFY_OTHER)
+    run = ended_run(answer, DONE, worker_results={"sg1": FAILURE, "sg8": FAILURE})
     states = {
         node.id: record.status.value for node, record in run.scheduler.state.visible_nodes() if node.id.startswith("sg")
     }
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert run.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
-    document = _document(run)
-    statuses = [(sub_goal["id"], sub_goal["status"]) for sub_goal in document["sub_goals"]]
+    statuses = [(sub_goal["id"], sub_goal["status"]) for sub_goal in _document(run)["sub_goals"]]
     assert statuses == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
 def test_document_has_the_phase_and_round_after_each_step() -> None:
-    run = RoundsRun(continue_response(PICK_MAERSK), continue_response(PICK_EVERGREEN), failed_response("no"))
-    phases = [_phase(run)]
+    run = RoundsRun(continue_response(PICK_MAERSK), continue_response(PICK_EVERGREEN), GIVE_UP)
+
+    def phase() -> str:
+        return "{phase} {round}".format(**_document(run))
+
+    phases = [phase()]
     while not run.scheduler.is_finished:
         run.step()
-        phases.append(_phase(run))
+        phases.append(phase())
     assert phases == [*("idle 1", "planning 1", "executing 1", "joining 2", "executing 2", "joining 3", "failed 3")]
-
-
-def _phase(run: RoundsRun) -> str:
-    return "{phase} {round}".format(**_document(run))
 
 
 def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
@@ -482,7 +434,7 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     assert {
         name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in accepts_result
     } == accepts_result
-    run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
+    run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), GIVE_UP, worker_results=FIRST_SUB_GOAL_FAILS)
     planner_tasks = run.start_second_planner_call()
     message_start = "the result of 'sg1' must have exactly these slots (some may be null): numbers; "
     for result, message in (
@@ -499,17 +451,14 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
 def test_planner_prompt_is_short_and_has_the_reasoning_of_earlier_rounds() -> None:
     sub_goals = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     worker_results = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    run = RoundsRun(continue_response(*sub_goals), failed_response("enough"), worker_results=worker_results)
-    run.run_to_end()
+    run = ended_run(continue_response(*sub_goals), GIVE_UP, worker_results=worker_results)
     assert len(run.prompts["plan#2"]) < 70_000
     assert run.prompts["plan#2"].count('"preview": ') == 40
-    answers = (
+    run = ended_run(
         continue_response(PICK_MAERSK, reasoning="First\nMaersk."),
         continue_response(ADD_UP, reasoning="Then the sum."),
-        failed_response("no"),
+        GIVE_UP,
     )
-    run = RoundsRun(*answers)
-    run.run_to_end()
     prompt_lines = run.prompts["plan#3"].splitlines()
     title_index = prompt_lines.index("Your reasoning in earlier rounds:")
     expected = ['- {"round": 1, "reasoning": "First Maersk."}', '- {"round": 2, "reasoning": "Then the sum."}']
@@ -530,8 +479,7 @@ def test_planner_call_and_document_have_a_limited_size(character: str) -> None:
         for round_index in range(10)
     ]
     worker_results = {f"sg{number}": {"numbers": [character * 2_000]} for number in range(1, 101)}
-    run = RoundsRun(*answers, failed_response("enough"), worker_results=worker_results, max_rounds=20)
-    run.run_to_end()
+    run = ended_run(*answers, GIVE_UP, worker_results=worker_results, max_rounds=20)
     last_prompt = run.prompts["plan#11"]
     assert run.argument_sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All sub-goals are listed, and the newest have the most detail.
