@@ -84,7 +84,7 @@ def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": "b", "tool": tool_name, "arguments": arguments}
 
 
-_NUMBER_MESSAGE = "{{a.result}} is integer or number, as the tool 'calculator' declares its result"
+_THINGS = "'things' of 'count'"
 A = {"id": "a", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 NET = {"net": {"type": "number"}}
 HELLO = {"tool": "hello", "arguments": {"name": "x"}}
@@ -95,9 +95,7 @@ def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest_n
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
     assert problems_of(wrong_node, inputs=NET) == [expected]
     sub_plan = {"id": "sub", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
-    assert [(code, location) for code, location, _, _ in problems_of(sub_plan)] == [
-        ("invalid_field", "/nodes/0/plan/nodes/0/when")
-    ]
+    assert [each[:2] for each in problems_of(sub_plan)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
 
 
 @pytest.mark.parametrize(
@@ -127,17 +125,12 @@ _STATUSES = "pending, ready, running, waiting, completed, failed, skipped, block
     ],
 )
 def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, problem: str, hint: str | None) -> None:
-    inputs = {"net": {"enum": ["net", "gross"]}}
-    ((code, location, message, actual_hint),) = problems_of(
-        A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs
-    )
+    node_with_condition = {**HELLO, "id": "b", "when": when, "join": "all_done"}
+    [actual] = problems_of(A, node_with_condition, inputs={"net": {"enum": ["net", "gross"]}})
     possible_texts = "net, gross" if "inputs" in problem else _STATUSES
-    assert (code, location, message) == (
-        "invalid_field",
-        "/nodes/1/when",
-        f"when: {problem}: it is one of {possible_texts}",
-    )
-    assert actual_hint == (None if hint is None else f"did you mean {hint!r}?")
+    message = f"when: {problem}: it is one of {possible_texts}"
+    expected_hint = None if hint is None else f"did you mean {hint!r}?"
+    assert actual == ("invalid_field", "/nodes/1/when", message, expected_hint)
 
 
 @pytest.mark.parametrize(
@@ -159,39 +152,20 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("consumer", "location", "expected_message"),
+    ("consumer", "code", "location", "use"),
     [
-        (
-            call("hello", name="{{a.result}}"),
-            "arguments/name",
-            f"{_NUMBER_MESSAGE}, and 'name' of 'hello' takes string",
-        ),
-        (
-            call("count", things="{{a.result}}"),
-            "arguments/things",
-            f"{_NUMBER_MESSAGE}, and 'things' of 'count' takes array",
-        ),
-        (
-            call("count", things=["{{a.result}}"]),
-            "arguments/things/0",
-            f"{_NUMBER_MESSAGE}, and 'things' of 'count' takes string",
-        ),
-        (
-            {**call("hello", name="x"), "for_each": "{{a.result}}"},
-            "for_each",
-            f"{_NUMBER_MESSAGE}, and for_each takes a list",
-        ),
+        (call("hello", name="{{a.result}}"), "invalid_arguments", "arguments/name", "'name' of 'hello' takes string"),
+        (call("count", things="{{a.result}}"), "invalid_arguments", "arguments/things", f"{_THINGS} takes array"),
+        (call("count", things=["{{a.result}}"]), "invalid_arguments", "arguments/things/0", f"{_THINGS} takes string"),
+        ({**call("hello", name="x"), "for_each": "{{a.result}}"}, "invalid_field", "for_each", "for_each takes a list"),
     ],
 )
-def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(
-    consumer: Any, location: str, expected_message: str
+def test_result_of_a_type_that_its_use_does_not_take_is_rejected(
+    consumer: Any, code: str, location: str, use: str
 ) -> None:
-    ((code, pointer, message, _),) = problems_of(A, consumer)
-    assert (code in ("invalid_arguments", "invalid_field"), pointer, message) == (
-        True,
-        f"/nodes/1/{location}",
-        expected_message,
-    )
+    [problem] = problems_of(A, consumer)
+    message = f"{{{{a.result}}}} is integer or number, as the tool 'calculator' declares its result, and {use}"
+    assert problem[:3] == (code, f"/nodes/1/{location}", message)
 
 
 APPROVAL_NODE = {"id": "ask", "human": {"prompt": "Publish?"}}
@@ -203,70 +177,58 @@ SUB_PLAN = {
 }
 SUB_PLAN_WITHOUT_OUTPUT = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
 INLINE_AGENT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
-LIST_NODE = {"id": "listed", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
+DAYS = {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
 PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
-CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}}
 
 
 @pytest.mark.parametrize(
-    ("producer", "consumer", "location", "expected_message"),
+    ("producer", "consumer", "expected_message"),
     [
+        (SELECTION_NODE, call("count", things="{{where.result.x}}"), "where.result has no part 'x'"),
+        (SELECTION_NODE, call("count", things="{{where.result}}"), "{{where.result}} is object, and"),
+        (SUB_PLAN, call("hello", name="{{sub.result.gros}}"), "sub.result has no part 'gros'"),
+        (SUB_PLAN, call("hello", name="{{sub.result.gross}}"), "{{sub.result.gross}} is integer or"),
+        (SUB_PLAN, call("hello", name="{{sub.result.texts[1]}}"), "sub.result.texts has no part 1"),
+        (SUB_PLAN_WITHOUT_OUTPUT, call("hello", name="{{sinks.result.a}}"), "sinks.result has no part 'a': it has"),
+        (INLINE_AGENT, call("count", things="{{text.result}}"), "{{text.result}} is string, and 'things'"),
+        (SELECTION_NODE, {**SUB_PLAN, "arguments": {"n": "{{where.result}}"}}, "the sub-plan's input 'n' takes"),
+    ],
+)
+def test_missing_part_or_wrong_type_in_an_argument_is_rejected(
+    producer: Any, consumer: Any, expected_message: str
+) -> None:
+    [(_, pointer, message, _)] = problems_of(producer, {**consumer, "id": "b"})
+    [argument] = consumer["arguments"]
+    assert (pointer, expected_message in message) == (f"/nodes/1/arguments/{argument}", True), message
+
+
+@pytest.mark.parametrize(
+    ("producer", "fields", "location", "expected_message"),
+    [
+        (APPROVAL_NODE, {"when": "ask.result.aproved"}, "when", "ask.result has no part 'aproved': it has approved, "),
+        (APPROVAL_NODE, {"when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
         (
             APPROVAL_NODE,
-            {**HELLO, "when": "ask.result.aproved"},
-            "when",
-            "ask.result has no part 'aproved': it has approved, ",
-        ),
-        (APPROVAL_NODE, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
-        (
-            APPROVAL_NODE,
-            {**HELLO, "when": "size(ask.error.mesage) > 1"},
+            {"when": "size(ask.error.mesage) > 1"},
             "when",
             "ask.error has no part 'mesage': it has code, ",
         ),
-        (
-            SELECTION_NODE,
-            call("count", things="{{where.result.x}}"),
-            "arguments/things",
-            "where.result has no part 'x'",
-        ),
-        (
-            SELECTION_NODE,
-            call("count", things="{{where.result}}"),
-            "arguments/things",
-            "{{where.result}} is object, and",
-        ),
-        (SUB_PLAN, call("hello", name="{{sub.result.gros}}"), "arguments/name", "sub.result has no part 'gros'"),
-        (SUB_PLAN, call("hello", name="{{sub.result.gross}}"), "arguments/name", "{{sub.result.gross}} is integer or"),
-        (SUB_PLAN, call("hello", name="{{sub.result.texts[1]}}"), "arguments/name", "sub.result.texts has no part 1"),
-        (
-            SUB_PLAN_WITHOUT_OUTPUT,
-            call("hello", name="{{sinks.result.a}}"),
-            "arguments/name",
-            "sinks.result has no part 'a': it has",
-        ),
-        (
-            INLINE_AGENT,
-            call("count", things="{{text.result}}"),
-            "arguments/things",
-            "{{text.result}} is string, and 'things'",
-        ),
-        (LIST_NODE, {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
-        (PERSON, {**HELLO, "when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
-        (
-            SELECTION_NODE,
-            {**SUB_PLAN, "arguments": {"n": "{{where.result}}"}},
-            "arguments/n",
-            "the sub-plan's input 'n' takes",
-        ),
-        (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
+        (DAYS, {"for_each": "{{a.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
+        (PERSON, {"when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
     ],
 )
-def test_missing_part_and_wrong_type_of_any_value_is_rejected(
-    producer: Any, consumer: Any, location: str, expected_message: str
+def test_missing_part_or_wrong_type_in_a_field_is_rejected(
+    producer: Any, fields: Any, location: str, expected_message: str
 ) -> None:
-    ((_, pointer, message, _),) = problems_of(producer, {**consumer, "id": "b"})
+    [(_, pointer, message, _)] = problems_of(producer, {**HELLO, **fields, "id": "b"})
     assert (pointer, expected_message in message) == (f"/nodes/1/{location}", True), message
+
+
+def test_options_of_a_selection_must_be_a_list() -> None:
+    human = {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}
+    [(_, pointer, message, _)] = problems_of(PERSON, {"id": "b", "human": human})
+    assert pointer == "/nodes/1/human/options"
+    assert message.startswith("{{a.result}} is object, as the tool 'person' declares its result, and opti")
 
 
 def test_missing_part_in_the_output_is_rejected() -> None:
@@ -290,14 +252,8 @@ def test_missing_part_in_the_output_is_rejected() -> None:
         ({"id": "a", "tool": "anything"}, call("hello", name="{{a.result}}")),
         ({**A, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
         ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call("add", number="{{a.result}}")),
-        (
-            {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}},
-            {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
-        ),
-        (
-            {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}},
-            call("add", number="{{a.result[0].day}}"),
-        ),
+        (DAYS, {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
+        (DAYS, call("add", number="{{a.result[0].day}}")),
         ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call("loose", name="x", many="{{a.result}}")),
     ],
 )
@@ -381,8 +337,8 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
 
 @pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
 def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
-    inner_plan = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
-    actual = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner_plan})
+    inner_plan = {"nodes": [{**HELLO, "id": "b", "heartbeat": heartbeat}]}
+    actual = problems_of({**HELLO, "id": "a"}, {"id": "sub", "plan": inner_plan})
     message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
     expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
     assert [each[:3] for each in actual] == (expected if heartbeat == "999ms" else [])

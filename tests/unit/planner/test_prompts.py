@@ -39,9 +39,9 @@ WRITER_TOOL = agent_declaration(_WRITER_CARD)
 
 
 def test_catalogue_sorts_agents_and_tools_by_name() -> None:
-    assert build_catalogue(
-        {"search": SEARCH_TOOL, "mail.send": MAIL_TOOL, WRITER_TOOL.name: WRITER_TOOL}
-    ).text.splitlines() == [
+    tools = {"search": SEARCH_TOOL, WRITER_TOOL.name: WRITER_TOOL, "mail.send": MAIL_TOOL}
+    catalogue = build_catalogue(tools)
+    assert catalogue.text.splitlines() == [
         "Agents:",
         '{"agent": "writer", "description": "Writes well.", "objective": "Write about {topic}"}',
         "",
@@ -50,8 +50,7 @@ def test_catalogue_sorts_agents_and_tools_by_name() -> None:
         '{"tool": "search", "effects": "read", "description": "Searches the web.", "arguments": {"type": "object", '
         '"properties": {"query": {"type": "string"}}, "required": ["query"]}}',
     ]
-    tools = {"search": SEARCH_TOOL, WRITER_TOOL.name: WRITER_TOOL, "mail.send": MAIL_TOOL}
-    assert build_catalogue(dict(reversed(tools.items()))) == build_catalogue(tools)
+    assert build_catalogue(dict(reversed(tools.items()))) == catalogue
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r", "\x85", "\u2028", "\u2029", "\x0b"])
@@ -64,17 +63,14 @@ def test_name_with_a_line_end_stays_on_its_line(line_end: str) -> None:
 
 
 def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> None:
-    tools = {
-        f"tool{number:03}": ToolDeclaration(f"tool{number:03}", description="word " * 190) for number in range(120)
-    }
+    names = [f"tool{number:03}" for number in range(120)]
+    tools = {name: ToolDeclaration(name, description="word " * 190) for name in names}
     catalogue = build_catalogue(tools)
     assert len(catalogue.text) <= CATALOGUE_CHARACTERS + len("Tools:\n")
-    assert [*catalogue.tools, *catalogue.omitted_names] == [*tools]
+    assert [*catalogue.tools, *catalogue.omitted_names] == names
     assert 20 < len(catalogue.omitted_names) < 60
-    unlisted_count = len(catalogue.omitted_names) - 20
-    assert (catalogue.note() or "").endswith(
-        f" and {unlisted_count} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
-    )
+    note_end = f" and {len(catalogue.omitted_names) - 20} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
+    assert (catalogue.note() or "").endswith(note_end)
     assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})

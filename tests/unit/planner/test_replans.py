@@ -16,13 +16,8 @@ from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_ids
 
-COMPLETED, FAILED, BLOCKED, SKIPPED, CANCELLED = (
-    NodeStatus.COMPLETED,
-    NodeStatus.FAILED,
-    NodeStatus.BLOCKED,
-    NodeStatus.SKIPPED,
-    NodeStatus.CANCELLED,
-)
+COMPLETED, FAILED, BLOCKED = NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED
+SKIPPED, CANCELLED = NodeStatus.SKIPPED, NodeStatus.CANCELLED
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
@@ -75,10 +70,9 @@ def test_unreachable_nodes_of_a_long_chain_are_found_in_linear_time(step: int) -
 
     count = 1_000
     numbers = list(range(1, count))[::step]
-    nodes = {
-        number: make_node(f"n{number}", previous) for previous, number in zip([0, *numbers], numbers, strict=False)
-    }
-    state = state_of((make_node("a"), FAILED), *((nodes[number], BLOCKED) for number in range(1, count)))
+    previous_numbers = dict(zip(numbers, [0, *numbers], strict=False))
+    nodes = [make_node(f"n{number}", previous_numbers[number]) for number in range(1, count)]
+    state = state_of((make_node("a"), FAILED), *((node, BLOCKED) for node in nodes))
     visible_nodes = [*state.visible_nodes()]
     state.records = VisitCountingRecords(state.records)
     assert unreachable_ids(state, visible_nodes, ()) == ("a", *(f"n{number}" for number in range(1, count)))
@@ -112,10 +106,8 @@ def test_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan()
         ("north", "guidance at 'north': Look north"),
         ("many", "guidance at 'many': one / two"),
     ]
-    assert (
-        title_of(actual, count=2, max_replans=3)
-        == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
-    )
+    title = "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
+    assert title_of(actual, count=2, max_replans=3) == title
 
 
 def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
@@ -123,9 +115,8 @@ def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
     def starts_early(node_id: str, argument: str) -> bool:
-        return can_start_early(
-            [{"id": node_id, "tool": "look", "arguments": {"of": argument}}], tools, replan_context=replan_context
-        )
+        node = {"id": node_id, "tool": "look", "arguments": {"of": argument}}
+        return can_start_early([node], tools, replan_context=replan_context)
 
     assert starts_early("n", "{{c.result}}")
     assert not starts_early("n", "{{b.result}}")
@@ -146,11 +137,8 @@ def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
 def test_replan_context_survives_serialization() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
-    assert (replan_context.referable_ids, replan_context.not_referable_ids, REPLAN_CONTEXTS.decode(None)) == (
-        ["c", "d#2"],
-        ["a"],
-        None,
-    )
+    assert (replan_context.referable_ids, replan_context.not_referable_ids) == (["c", "d#2"], ["a"])
+    assert REPLAN_CONTEXTS.decode(None) is None
     invalid_contexts: list[Any] = [3, {}, {"cause_ids": [], "ids_by_status": []}]
     for context in invalid_contexts:
         with pytest.raises(ValueError, match="invalid replan context"):
@@ -170,9 +158,7 @@ def test_renamed_id_is_replaced_in_references_and_dependencies_only() -> None:
         "depends_on": ["read", "c"],
         "arguments": {"read": ["{{read.result[0].read}} of {{reader.result}}"], "text": "read.result"},
         "for_each": "{{ read.result }}",
-        "plan": {
-            "nodes": [{"id": "read", "tool": "x"}, {"id": "y", "tool": "x", "arguments": {"z": "{{read.result}}"}}]
-        },
+        "plan": {"nodes": [{"id": "read", "tool": "x"}, {"id": "y", "arguments": {"z": "{{read.result}}"}}]},
     }
     assert rename_ids({"id": "read", "tool": "x"}, node) == [
         {"id": "read_step", "tool": "x"},
