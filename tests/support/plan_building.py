@@ -11,8 +11,8 @@ from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.document import Document
 from dagwright.core.model.lineage import RunLineage
-from dagwright.core.model.requests import Feedback, Request
-from dagwright.core.model.states import NodeError, Record, Task
+from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
+from dagwright.core.model.states import Attempt, NodeError, Record, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
@@ -227,6 +227,20 @@ def answer_request(
 ) -> str | None:
     """Answer a request, and return the rejection, or `None` if the answer was accepted."""
     return scheduler.features.feedback.answer(Feedback(request_id, content, by, **fields), at)
+
+
+def raise_question(scheduler: RunScheduler, task_id: str, question: RaisedQuestion, *, at: float) -> str | None:
+    """Let a running task ask a person, and return the error if no request could be opened."""
+    return scheduler.features.feedback.ask(task_id, question, at=at, attempt=Attempt())
+
+
+def take_rejections(scheduler: RunScheduler) -> list[str]:
+    """Return the rejections of early answers since the last call."""
+    return [*scheduler.features.feedback.requests.take_rejections()]
+
+
+def early_answers(scheduler: RunScheduler) -> Mapping[str, Feedback]:
+    return scheduler.features.feedback.requests.early_answers
 
 
 def open_requests(scheduler: RunScheduler) -> dict[str, Request]:

@@ -17,7 +17,7 @@ from dagwright.core.model.json_schemas import ENTITY_KEYWORD
 from dagwright.core.model.lookups import KNOWN_BEFORE, MAX_LOOKUPS, KnownEntities, known_result, resolved_lookups
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import RaisedQuestion, Request
-from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
+from dagwright.core.model.states import NodeError, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension
@@ -37,6 +37,7 @@ from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.plan_building import (
     answer_request,
     open_requests,
+    raise_question,
     restored_scheduler,
     start_ready_tasks,
     started_scheduler,
@@ -61,6 +62,11 @@ def plan_of(*intents: Any) -> CompiledPlan:
 
 def added_node_ids(plan: CompiledPlan) -> list[str]:
     return [node.id for node in plan.nodes[plan.visible_count :]]
+
+
+def bound_party(party_id: str, *, created: bool = False, **fields: Any) -> dict[str, Any]:
+    """Return the result of `bind_parties` for one party."""
+    return {"entity": {"id": party_id, **fields}, "reason": "", "created": created}
 
 
 def start_plan(plan: CompiledPlan, **options: Any) -> tuple[RunScheduler, list[Task]]:
@@ -116,7 +122,7 @@ def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
             for kinds in (["company", "fund"], ["fund"])
         ]
     }
-    scheduler.complete(bind_task.id, [{"entity": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
+    scheduler.complete(bind_task.id, [bound_party("fund_1")] * 2, at=1.0)
     expected = [{"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"}, {"cbu_id": "fund_1"}]
     assert [task.arguments for task in start_ready_tasks(scheduler)] == expected
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
@@ -124,15 +130,10 @@ def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
 
 def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     params = {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_2"}
-    plan = pay_plan(
-        {"verb": "pay", "params": params}, intent({"fund_id": "@cbu"}), intent(fund_id=lookup_of("fund_1", "fund"))
-    )
-    assert added_node_ids(plan)[:-1] == [
-        "lookup:id:company-or-fund:fund_1",
-        "lookup:id:fund:fund_1",
-        "lookup:@cbu:fund:fund_1",
-        "lookup:fund:fund_1",
-    ]
+    lookup_intent = intent(fund_id=lookup_of("fund_1", "fund"))
+    plan = pay_plan({"verb": "pay", "params": params}, intent({"fund_id": "@cbu"}), lookup_intent)
+    expected = ["lookup:id:company-or-fund:fund_1", "lookup:id:fund:fund_1", "lookup:@cbu:fund:fund_1"]
+    assert added_node_ids(plan)[:-1] == [*expected, "lookup:fund:fund_1"]
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
     scheduler, [find_task] = start_plan(plan)
     assert find_task.arguments == lookup_of("fund_1", "fund")
@@ -142,12 +143,9 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
         {"entity": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
         for kinds in (["company", "fund"], ["fund"])
     ]
-    scheduler.complete(bind_task.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
-    assert [task.arguments for task in start_ready_tasks(scheduler)] == [
-        params,
-        {"fund_id": "fund_1"},
-        {"fund_id": "fund_1"},
-    ]
+    scheduler.complete(bind_task.id, [bound_party("fund_1")] * 4, at=2.0)
+    expected_arguments = [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == expected_arguments
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
@@ -174,45 +172,39 @@ def test_unusable_id_is_reported_at_its_param() -> None:
 )
 def test_plan_without_lookups_gets_no_lookup_nodes(raw_plan: dict[str, Any]) -> None:
     checked_plan = check_plan(raw_plan, {"pay": PAY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
-    assert (
-        added_node_ids(prepare_plan(checked_plan, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw_plan) else {})) == []
-    )
+    inputs = {"fund": "fund_3"} if "PLACEHOLDER" in str(raw_plan) else {}
+    assert added_node_ids(prepare_plan(checked_plan, inputs)) == []
+
+
+NOTE_INTENT = {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None}
+APEX_INTENT = intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund"))
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
-    note_payment = {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None}
-    apex_payment = intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund"))
-    plan = pay_plan(apex_payment, note_payment, tool=replace(PAY_TOOL, returns="fund"))
+    note_intent = {**NOTE_INTENT, "refs": {"cbu_id": "@result_1"}}
+    plan = pay_plan(APEX_INTENT, note_intent, tool=replace(PAY_TOOL, returns="fund"))
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_summary(plan)
     scheduler = started_scheduler(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find_task] = start_ready_tasks(scheduler)
     scheduler.complete(find_task.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
     [bind_task] = start_ready_tasks(scheduler)
-    bind_result = [
-        {"entity": {"id": party["entity"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
-        for party in bind_task.arguments["found"]
-    ]
-    scheduler.complete(bind_task.id, bind_result, at=2.0)
+    ids = [party["entity"]["id"] for party in bind_task.arguments["found"]]
+    scheduler.complete(bind_task.id, [bound_party(each, name="Apex", kind="fund") for each in ids], at=2.0)
     [request] = open_requests(scheduler).values()
     assert request.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_reason_for_the_party_of_a_step_is_reported() -> None:
-    note_payment = {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None}
-    scheduler = started_scheduler(pay_plan(intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund")), note_payment))
+    scheduler = started_scheduler(pay_plan(APEX_INTENT, NOTE_INTENT))
     [find_task] = start_ready_tasks(scheduler)
     selection = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
-    assert scheduler.features.feedback.ask(find_task.id, RaisedQuestion(selection), at=1.0, attempt=Attempt(1)) is None
+    assert raise_question(scheduler, find_task.id, RaisedQuestion(selection), at=1.0) is None
     assert answer_request(scheduler, find_task.id, {"selected": ["fund_3"]}, by="ann", at=2.0) is None
     [find_task] = start_ready_tasks(scheduler)
     scheduler.complete(find_task.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
     [bind_task] = start_ready_tasks(scheduler)
     parties = [
-        {
-            "entity": {"id": party["entity"]["id"], "name": "A", "kind": "fund"},
-            "reason": party["reason"],
-            "created": False,
-        }
+        {**bound_party(party["entity"]["id"], name="A", kind="fund"), "reason": party["reason"]}
         for party in bind_task.arguments["found"]
     ]
     scheduler.complete(bind_task.id, parties, at=4.0)
@@ -238,10 +230,7 @@ def test_question_of_a_lookup_lists_the_parameters_that_need_the_party() -> None
     )
     scheduler, find_tasks = start_plan(plan)
     for find_task in find_tasks:
-        assert (
-            scheduler.features.feedback.ask(find_task.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1))
-            is None
-        )
+        assert raise_question(scheduler, find_task.id, RaisedQuestion("Which one?"), at=1.0) is None
     prompts = {request.id: request.prompt for request in open_requests(scheduler).values()}
     assert prompts["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
@@ -257,17 +246,12 @@ def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None
     scheduler, [find_task] = start_plan(plan_of(intent(who=lookup_of("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert following_request(view, find_task.id) == "none_follows"
-    assert scheduler.features.feedback.ask(find_task.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert raise_question(scheduler, find_task.id, RaisedQuestion("Which?"), at=1.0) is None
     assert following_request(view, find_task.id) == "none_follows"
     assert answer_request(scheduler, find_task.id, {"text": "Jon"}, at=2.0) is None
     assert following_request(view, find_task.id) is None
     start_ready_tasks(scheduler)
-    assert (
-        scheduler.features.feedback.ask(
-            find_task.id, RaisedQuestion("No party found. Which?"), at=3.0, attempt=Attempt(2)
-        )
-        is None
-    )
+    assert raise_question(scheduler, find_task.id, RaisedQuestion("No party found. Which?"), at=3.0) is None
     next_request = following_request(view, find_task.id)
     assert isinstance(next_request, Request)
     assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find_task.id}#2", True)
@@ -287,13 +271,8 @@ def test_lookup_of_a_long_text_has_a_short_unique_id() -> None:
 
 
 def test_generated_ids_differ_from_the_ids_of_the_plan() -> None:
-    raw_plan = {
-        "nodes": [
-            {"id": "lookup:person:Ann", "tool": "pay"},
-            {"id": "b", "plan": {"intents": [intent(a=lookup_of("Ann"))]}},
-        ]
-    }
-    plan = prepare_plan(check_plan({"plan": 1, **raw_plan}, RESOLVER.tools(), allow_unknown_tools=True), {})
+    lookup_node = {"id": "b", "plan": {"intents": [intent(a=lookup_of("Ann"))]}}
+    plan = compiled_plan({"plan": 1, "nodes": [{"id": "lookup:person:Ann", "tool": "pay"}, lookup_node]})
     assert added_node_ids(plan)[0] == "_lookup:person:Ann"
 
 
@@ -320,11 +299,7 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     assert bind_task.arguments == {
         "found": [{"entity": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
-    bind_result = [
-        {"entity": {"id": "p1"}, "reason": "x", "created": False},
-        {"entity": {"id": "p2"}, "reason": "y", "created": True},
-    ]
-    scheduler.complete(bind_task.id, bind_result, at=2.0)
+    scheduler.complete(bind_task.id, [bound_party("p1"), bound_party("p2", created=True)], at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == expected
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
@@ -360,12 +335,12 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     inner_plan = {"intents": [intent(a=lookup_of("Ann"))]}
-    raw_plan = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner_plan}]}}]}
-    plan = prepare_plan(check_plan({"plan": 1, **raw_plan}, RESOLVER.tools(), allow_unknown_tools=True), {})
+    outer_plan = {"nodes": [{"id": "second", "plan": inner_plan}]}
+    plan = compiled_plan({"plan": 1, "nodes": [{"id": "first", "plan": outer_plan}]})
     scheduler, [task] = start_plan(plan)
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind_task] = start_ready_tasks(scheduler)
-    scheduler.complete(bind_task.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
+    scheduler.complete(bind_task.id, [bound_party("p1")], at=1.0)
     [sub_plan_task] = start_ready_tasks(scheduler)
     for _ in range(2):
         sub_plan = sub_plan_task.node.sub_plan
@@ -381,7 +356,7 @@ QUESTION = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoin
 def test_request_of_a_lookup_stays_open_in_the_next_execution() -> None:
     plan = plan_of(intent(a=lookup_of("Ann")))
     scheduler, [task] = start_plan(plan)
-    scheduler.features.feedback.ask(task.id, QUESTION, at=1.0, attempt=Attempt())
+    raise_question(scheduler, task.id, QUESTION, at=1.0)
     assert scheduler.status() is RunStatus.WAITING
     successor = restored_scheduler(scheduler, plan)
     assert [*open_requests(successor)] == ["lookup:person:Ann"]
@@ -399,7 +374,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
-    scheduler.features.feedback.ask(task.id, QUESTION, at=2.0, attempt=Attempt())
+    raise_question(scheduler, task.id, QUESTION, at=2.0)
     [repeated_task] = start_ready_tasks(scheduler)
     assert (repeated_task.id, [answer["answer"] for answer in repeated_task.answers]) == (task.id, [{"text": "Bob"}])
     assert scheduler.features.feedback.requests.early_ids_by_node == {2: ["lookup:person:Ann"]}
@@ -409,7 +384,7 @@ def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened(
     scheduler, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert answer_request(scheduler, "lookup:person:Ann#2", {"text": "Bob"}, at=1.0) == message.format(2)
-    scheduler.features.feedback.ask(task.id, QUESTION, at=2.0, attempt=Attempt())
+    raise_question(scheduler, task.id, QUESTION, at=2.0)
     open_hint = "; 'lookup:person:Ann' is open"
     assert answer_request(scheduler, "lookup:person:Ann#4", {"text": "Bob"}, at=3.0) == message.format(4) + open_hint
     assert [*open_requests(scheduler)] == ["lookup:person:Ann"]
@@ -477,11 +452,8 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
 
 
 def test_type_entity_is_narrowed_to_the_kinds_of_the_parameter() -> None:
-    expected = [("A", "company"), ("B", "company or fund")]
-    assert (
-        checked_lookups(ensure_intent(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party")))
-        == expected
-    )
+    fund_intent = ensure_intent(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party"))
+    assert checked_lookups(fund_intent) == [("A", "company"), ("B", "company or fund")]
     assert checked_lookups(ensure_intent(), assign_role_intent("DIRECTOR")) == [("Meridian", "entity")]
     assert checked_lookups(ensure_intent(), assign_role_intent("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
     assert checked_lookups(ensure_intent(manco_id=lookup_of("A", "limited-company"))) == [("A", "limited-company")]
