@@ -9,7 +9,7 @@ from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, RaisedQuestion
-from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus
+from dagwright.core.model.states import NodeError, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
@@ -23,10 +23,12 @@ from tests.support.plan_building import (
     TOOLS,
     answer_request,
     compiled_plan,
+    early_answers,
     ids_of,
     node,
     open_requests,
     plan_of,
+    raise_question,
     record_of,
     restored_scheduler,
     scheduler_of,
@@ -34,6 +36,7 @@ from tests.support.plan_building import (
     started_run,
     started_scheduler,
     statuses_of,
+    take_rejections,
     tool_error,
 )
 
@@ -46,19 +49,14 @@ def _unapproved_run() -> RunScheduler:
     return scheduler
 
 
-_LABELLED_OPTIONS = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
-
-
 def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> None:
     scheduler = _unapproved_run()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
     rejections = {apply_command(command, scheduler, at=1.0) for command in commands}
     assert rejections == {"the run has not started: answer 'plan' first"}
-    assert (ids_of(start_ready_tasks(scheduler)), statuses_of(scheduler)) == (
-        [],
-        {"a": "pending", "b": "pending", "c": "pending"},
-    )
+    assert ids_of(start_ready_tasks(scheduler)) == []
+    assert statuses_of(scheduler) == {"a": "pending", "b": "pending", "c": "pending"}
     assert answer_request(scheduler, "plan", {"approved": True}, at=2.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert apply_command(CancelNode("b"), scheduler, at=3.0) is None
@@ -74,16 +72,14 @@ def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> No
 def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", tool_error(), at=1.0)
-    assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
+    assert raise_question(scheduler, "a", QUESTION, at=2.0) is None
     assert (statuses_of(scheduler), open_requests(scheduler)) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
     scheduler = started_run(node("a"), node("b", "a"), node("independent"))
     apply_command(CancelNode("a"), scheduler, at=1.0)
-    assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
-    assert (statuses_of(scheduler), open_requests(scheduler)) == (
-        {"a": "cancelled", "b": "blocked", "independent": "running"},
-        {},
-    )
+    assert raise_question(scheduler, "a", QUESTION, at=2.0) is None
+    assert statuses_of(scheduler) == {"a": "cancelled", "b": "blocked", "independent": "running"}
+    assert open_requests(scheduler) == {}
     assert (scheduler.state.cancel_deadlines, scheduler.in_flight) == ({}, 1)
     scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
     for name in ("a", "m"):
@@ -151,14 +147,13 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     assert answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "bob"}}, at=3.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}] * 3
     scheduler = _payment_run(approval="required")
-    early_answer = Feedback("p[0]", {"approved": True, "arguments": _INVALID_PAYMENT}, by="ann")
-    assert scheduler.features.feedback.answer(early_answer, 0.5) is None
+    early_answer = {"approved": True, "arguments": _INVALID_PAYMENT}
+    assert answer_request(scheduler, "p[0]", early_answer, by="ann", at=0.5) is None
     start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
     assert [*open_requests(scheduler)] == ["p[0]", "p[1]", "p[2]"]
-    assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to 'p[0]' is invalid: {_AMOUNT_MESSAGE}"
-    ]
+    rejection = f"the early answer of ann to 'p[0]' is invalid: {_AMOUNT_MESSAGE}"
+    assert take_rejections(scheduler) == [rejection]
     scheduler = _payment_run_after_its_first_node(on_error="ask")
     start_ready_tasks(scheduler)
     scheduler.fail("p[0]", tool_error(), at=2.0)
@@ -194,17 +189,15 @@ def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
     )
     approval = {"approved": True}
     assert answer_request(scheduler, "pure", approval, at=1.0) == "'pure' never asks: it calls a `pure` tool"
-    assert answer_request(scheduler, "child", approval, at=1.0) == (
-        "'child' never asks: answer the node of its sub-plan, such as child/check"
-    )
-    assert scheduler.features.feedback.requests.early_answers == {}
+    rejection = "'child' never asks: answer the node of its sub-plan, such as child/check"
+    assert answer_request(scheduler, "child", approval, at=1.0) == rejection
+    assert early_answers(scheduler) == {}
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
 def test_policy_denies_a_call_with_arguments_from_a_person(retry: RetryNode | None) -> None:
-    scheduler = _scheduler_with_policy(
-        node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("independent")
-    )
+    on_error = "ask" if retry is None else "block"
+    scheduler = _scheduler_with_policy(node("a", arguments={"to": "ann"}, on_error=on_error), node("independent"))
     for name in ("a", "independent"):
         answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
@@ -215,15 +208,13 @@ def test_policy_denies_a_call_with_arguments_from_a_person(retry: RetryNode | No
     else:
         assert apply_command(retry, scheduler, at=3.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == []
-    assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
-        "not_allowed", "the policy of the run denies this call of 'any'"
-    )
+    error = NodeError("not_allowed", "the policy of the run denies this call of 'any'")
+    assert record_of(scheduler, "a#2" if retry else "a#3").error == error
 
 
 def test_retry_of_an_approved_node_with_new_arguments_needs_no_approval() -> None:
-    scheduler = _scheduler_with_policy(
-        node("a", approval="required"), node("independent"), policy=Policy((Rule("ask"),))
-    )
+    nodes = (node("a", approval="required"), node("independent"))
+    scheduler = _scheduler_with_policy(*nodes, policy=Policy((Rule("ask"),)))
     for name in ("a", "independent"):
         answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
@@ -238,9 +229,8 @@ def test_retry_of_an_approved_node_with_new_arguments_needs_no_approval() -> Non
 def test_answer_for_all_items_must_be_an_option_of_each_item() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
-    assert answer_request(scheduler, "m", {"selected": ["y"]}, at=1.0) == (
-        '\'m[1]\': "y" is not offered; the options are "x", "z"'
-    )
+    rejection = '\'m[1]\': "y" is not offered; the options are "x", "z"'
+    assert answer_request(scheduler, "m", {"selected": ["y"]}, at=1.0) == rejection
     assert answer_request(scheduler, "m", {"selected": ["x"]}, at=1.0) is None
     assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
 
@@ -266,12 +256,8 @@ def test_commands_that_rebuild_records_are_rejected_if_the_plan_is_too_large(mon
     start_ready_tasks(scheduler)
     scheduler.fail("n0", tool_error(), at=1.0)
     extension = Extension(1_001, (CompiledNode("x", tool="any"),))
-    commands: tuple[RunCommand, ...] = (
-        RetryNode("n0"),
-        RetryNode("n0", {"a": 1}),
-        SetResult("n0", 1),
-        AddNodes(extension),
-    )
+    retries = (RetryNode("n0"), RetryNode("n0", {"a": 1}))
+    commands: tuple[RunCommand, ...] = (*retries, SetResult("n0", 1), AddNodes(extension))
     assert {command.rejection_of(scheduler, at=2.0) for command in commands} == {
         "the run has 1,001 nodes and 0 edges; retrying nodes, setting results and adding nodes requires at most "
         "1,000 nodes and edges in total"
@@ -316,22 +302,21 @@ def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() ->
     assert [*open_requests(scheduler)] == ["pay"]
 
 
+_LABELLED_OPTIONS = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
+_NOT_AN_OPTION = f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"'
+_NOT_AN_APPROVAL = (
+    'the request is a SELECTION, not an APPROVAL: select an option, such as red; as JSON {"selected": ["x"]}'
+)
+
+
 @pytest.mark.parametrize(
     ("question", "answer", "problem"),
     [
         ({"type": "APPROVAL"}, 17, 'expected an object such as {"approved": true, "reason": "…"}, not 17'),
         ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
-        (
-            {"type": "SELECTION", "options": ["red", "blue"]},
-            {"approved": True},
-            'the request is a SELECTION, not an APPROVAL: select an option, such as red; as JSON {"selected": ["x"]}',
-        ),
+        ({"type": "SELECTION", "options": ["red", "blue"]}, {"approved": True}, _NOT_AN_APPROVAL),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
-        (
-            {"type": "SELECTION", "options": _LABELLED_OPTIONS},
-            {"selected": ["2"]},
-            f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"',
-        ),
+        ({"type": "SELECTION", "options": _LABELLED_OPTIONS}, {"selected": ["2"]}, _NOT_AN_OPTION),
     ],
 )
 def test_early_answer_that_does_not_fit_the_question_is_not_stored(
@@ -341,7 +326,7 @@ def test_early_answer_that_does_not_fit_the_question_is_not_stored(
     scheduler = scheduler_of(node("first"), human_node)
     rejection = answer_request(scheduler, "ask", answer, by="ann", at=0.5)
     assert rejection == f"'ask' has not asked yet, and its question does not accept this: {problem}"
-    assert scheduler.features.feedback.requests.early_answers == {}
+    assert early_answers(scheduler) == {}
 
 
 def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
@@ -351,20 +336,14 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler = restored_scheduler(scheduler)
     message = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
-    assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[x]")]
+    assert take_rejections(scheduler) == [message.format("m[x]")]
     scheduler.complete("a", 1, at=3.0)
-    assert scheduler.features.feedback.requests.take_rejections() == [message.format("a")]
+    assert take_rejections(scheduler) == [message.format("a")]
     scheduler.cancel(4.0)
     for name in ("m[y]", "independent"):
         scheduler.task_cancelled(name, at=5.0)
-    assert scheduler.features.feedback.requests.take_rejections() == [
-        message.format("m[y]#2"),
-        message.format("independent"),
-    ]
-    assert (
-        scheduler.features.feedback.requests.early_answers,
-        scheduler.features.feedback.requests.early_ids_by_node,
-    ) == ({}, {})
+    assert take_rejections(scheduler) == [message.format("m[y]#2"), message.format("independent")]
+    assert (early_answers(scheduler), scheduler.features.feedback.requests.early_ids_by_node) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("independent"))
     assert answer_request(scheduler, "m[z]", {"text": "so"}, at=1.0) is None
     start_ready_tasks(scheduler)
@@ -373,14 +352,13 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
     message = "'m[z]' was never requested: the early answer of a user without a name is not needed"
-    assert scheduler.features.feedback.requests.take_rejections() == [message]
+    assert take_rejections(scheduler) == [message]
 
 
 def test_answers_of_a_run_have_a_total_limit_but_short_answers_are_always_accepted() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
-    scheduler = scheduler_of(
-        *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
-    )
+    nodes = [node(f"n{number}", human=human) for number in range(40)]
+    scheduler = scheduler_of(*nodes, node("m", for_each=[*range(99)], human=human))
     long_answer = {"text": "x" * 250_000}
     rejections = [answer_request(scheduler, f"n{number}", long_answer, at=1.0) for number in range(33)]
     assert rejections == [None] * 33
@@ -411,18 +389,16 @@ def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=input_schemas)), {"given": "y"})
     scheduler.features.feedback.run_requests.start_or_request_inputs(0.0)
     [request] = open_requests(scheduler).values()
-    assert (request.prompt, request.schema) == (
-        "The plan needs count",
-        {
-            "type": "object",
-            "properties": {
-                "count": {"type": "integer", "description": "How many?"},
-                "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
-            },
-            "required": ["count"],
-            "additionalProperties": False,
+    assert request.prompt == "The plan needs count"
+    assert request.schema == {
+        "type": "object",
+        "properties": {
+            "count": {"type": "integer", "description": "How many?"},
+            "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
         },
-    )
+        "required": ["count"],
+        "additionalProperties": False,
+    }
     assert answer_request(scheduler, "inputs", {"data": {"count": 3, "quarter": "Q2"}}, at=1.0) is None
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
     input_schemas = {"quarter": {"type": "string", "default": "Q1"}}
@@ -438,9 +414,8 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
         scheduler.features.feedback.run_requests.ask_for_approval(0.0)
         answer = Feedback("inputs", {"data": data}, by="ann")
         assert scheduler.features.feedback.answer(answer, 1.0) is None
-        assert scheduler.features.feedback.answer(answer, 1.0) == (
-            "'inputs' has not asked yet, and an answer of ann is stored already"
-        )
+        rejection = "'inputs' has not asked yet, and an answer of ann is stored already"
+        assert scheduler.features.feedback.answer(answer, 1.0) == rejection
         return scheduler
 
     plan = compiled_plan(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
@@ -453,11 +428,9 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
     rejected_run = unapproved_run(plan, {"n": 3})
     answer_request(rejected_run, "plan", {"approved": False}, at=2.0)
     message = "'inputs' was never requested: the early answer of ann is not needed"
-    assert rejected_run.features.feedback.requests.take_rejections() == [message]
+    assert take_rejections(rejected_run) == [message]
 
-    run_with_invalid_input = unapproved_run(
-        compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"}
-    )
+    plan = compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}}))
+    run_with_invalid_input = unapproved_run(plan, {"n": "x"})
     answer_request(run_with_invalid_input, "plan", {"approved": True}, at=2.0)
-    requests = run_with_invalid_input.features.feedback.requests
-    assert ([*requests.open], len(requests.take_rejections())) == (["inputs"], 1)
+    assert ([*open_requests(run_with_invalid_input)], len(take_rejections(run_with_invalid_input))) == (["inputs"], 1)

@@ -6,7 +6,6 @@ import pytest
 
 from dagwright.client.feedback.open_requests import Answer
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MessageSource, RaisedQuestion
-from dagwright.core.model.states import Attempt
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
 from dagwright.features.feedback.request_opening import ANSWERS_BYTES
@@ -18,14 +17,17 @@ from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
     answer_request,
+    early_answers,
     node,
     open_requests,
     plan_of,
     problems_of,
+    raise_question,
     restored_scheduler,
     scheduler_of,
     started_run,
     statuses_of,
+    take_rejections,
 )
 
 _ESCALATIONS = {
@@ -151,17 +153,16 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
-    [rejection] = scheduler.features.feedback.requests.take_rejections()
+    [rejection] = take_rejections(scheduler)
     assert "'ask' waits for ann" in rejection
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
-    early_answer = Feedback("ask", {"selected": ["a"]}, by="ann", source="tool_result")
-    assert scheduler.features.feedback.answer(early_answer, 0.5) is None
+    answer = {"selected": ["a"]}
+    assert answer_request(scheduler, "ask", answer, by="ann", source="tool_result", at=0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
-    assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to 'ask' is invalid: {_INBOX_REJECTION}"
-    ]
+    rejection = f"the early answer of ann to 'ask' is invalid: {_INBOX_REJECTION}"
+    assert take_rejections(scheduler) == [rejection]
 
 
 def test_message_to_a_run_has_the_permission_of_its_key_if_it_is_set() -> None:
@@ -194,7 +195,7 @@ def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: M
     assert statuses_of(successor) == {"ask": "completed"}
     early_run = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
     assert early_run.features.feedback.answer(_feedback(source), 0.5) == _INBOX_REJECTION
-    assert early_run.features.feedback.requests.early_answers == {}
+    assert early_answers(early_run) == {}
 
 
 def test_lineage_has_the_channel_of_the_answer_and_request_has_its_required_channel() -> None:
@@ -214,23 +215,17 @@ def test_message_keeps_its_channel_when_it_is_forwarded_to_a_sub_plan() -> None:
     assert message["source"] == "tool_result"
     feedback = feedback_from_json(message, source="update")
     assert (feedback.source, feedback_to_json(feedback, request="ask")["source"]) == ("tool_result", "tool_result")
-    answer_without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
-    assert (answer_without_channel.source, "source" in feedback_to_json(answer_without_channel, request="ask")) == (
-        "signal",
-        False,
-    )
+    feedback = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
+    assert (feedback.source, "source" in feedback_to_json(feedback, request="ask")) == ("signal", False)
     with pytest.raises(MessageInvalid, match="'source' must be tool_result or mcp"):
         feedback_from_json({"request_id": "a", "answer": 1, "source": "deadline"}, source="signal")
-
-
-_ATTEMPT = Attempt(1)
 
 
 def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
     """Start the only node and answer its request. Return the error if no request could be opened."""
     task = scheduler.next_task(0.0)
     assert task is not None
-    problem = scheduler.features.feedback.ask("n", RaisedQuestion("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
+    problem = raise_question(scheduler, "n", RaisedQuestion("Go on?", checkpoint), at=1.0)
     if problem is None:
         [request] = open_requests(scheduler)
         assert answer_request(scheduler, request, {"text": text}, by="ann", at=2.0) is None

@@ -24,6 +24,7 @@ from tests.support.plan_building import (
     NoExtension,
     answer_request,
     compiled_plan,
+    early_answers,
     ids_of,
     node,
     open_requests,
@@ -37,6 +38,7 @@ from tests.support.plan_building import (
     started_run,
     started_scheduler,
     statuses_of,
+    take_rejections,
     tool_error,
     with_extender,
 )
@@ -53,14 +55,19 @@ def _answer(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -
     return Feedback(request_id, {"text": "the north", "nodes": nodes, **fields}, by="ann", note="it is missing")
 
 
+def _send(scheduler: RunScheduler, request_id: str = "ask", *nodes: Any, at: float = 1.0, **fields: Any) -> str | None:
+    """Answer a request with nodes, and return the rejection."""
+    answer = _answer(request_id, [*nodes] or _ADDED_NODES, **fields)
+    return scheduler.features.feedback.answer(answer, at)
+
+
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _run_with_request()
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.rejection_of(_answer(), 1.0) is None
-    assert scheduler.features.feedback.answer(_answer(), 1.0) is None
-    successor = restored_scheduler(
-        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("after", "ask")))
-    )
+    assert _send(scheduler) is None
+    plan = compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("after", "ask")))
+    successor = restored_scheduler(scheduler, plan)
     assert statuses_of(successor) == statuses_of(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
@@ -87,11 +94,8 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     # An early answer is not stored either: it could never be applied.
     assert scheduler.features.feedback.rejection_of(_answer(), 0.0) == rejection
     start_ready_tasks(scheduler)
-    assert [
-        scheduler.features.feedback.rejection_of(_answer(), 1.0),
-        scheduler.features.feedback.answer(_answer(), 1.0),
-    ] == [rejection, rejection]
-    assert scheduler.features.feedback.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
+    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) == _send(scheduler) == rejection
+    assert _send(scheduler, "ask", node("more", "a")) is None
     assert statuses_of(scheduler)["more"] == "pending"
 
 
@@ -103,7 +107,7 @@ def test_answer_may_have_nodes_without_text_and_tools_that_the_run_does_not_know
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
     scheduler = _run_with_request()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
-    assert scheduler.features.feedback.answer(_answer(nodes=[node("send", tool="mail")], tools=tools), 1.0) is None
+    assert _send(scheduler, "ask", node("send", tool="mail"), tools=tools) is None
     assert scheduler.plan.tools["mail"].task_queue == "post"
 
 
@@ -141,17 +145,15 @@ def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, expe
 def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler = _run_with_request()
     scheduler.features.feedback.requests.stored_bytes = MAX_RUN_ANSWERS_BYTES
-    rejection = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
+    rejection = _send(scheduler, "ask", node("look", arguments={"x": "y" * 2_000}))
     assert rejection is not None
     assert "bytes is too much" in rejection
-    assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
+    assert _send(scheduler, "ask", node("look")) is None
 
 
 def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> None:
     scheduler = scheduler_of(node("ask", human={**_GUIDANCE, "type": "CLARIFICATION"}))
-    assert (
-        scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
-    )
+    assert _send(scheduler) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
     human = {**_GUIDANCE, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
     [problem] = problems_of(plan_of(node("ask", human=human)))
     assert problem.message == (
@@ -162,22 +164,22 @@ def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> N
 
 def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("parallel", "a"), node("after", "ask"))
-    assert scheduler.features.feedback.answer(_answer(), 0.5) is None
+    assert _send(scheduler, at=0.5) is None
     assert statuses_of(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["parallel", "after", "look"]
-    assert (open_requests(scheduler), scheduler.features.feedback.requests.early_answers) == ({}, {})
+    assert (open_requests(scheduler), early_answers(scheduler)) == ({}, {})
     for task_id in ("parallel", "after", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("other", human=_GUIDANCE))
     for request in ("ask", "other"):
-        assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
+        assert _send(scheduler, request, node("look"), at=0.5) is None
     scheduler.complete("a", 1, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
-    [rejection] = scheduler.features.feedback.requests.take_rejections()
+    [rejection] = take_rejections(scheduler)
     assert rejection.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
-    assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
+    assert _send(scheduler, "ask", node("look2"), at=2.0) is None
 
 
 def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
@@ -192,40 +194,35 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     accepted_names, open_names = names[:13], names[13:]
     assert [name for name, status in statuses_of(scheduler).items() if status == "completed"] == ["a", *accepted_names]
     assert [*open_requests(scheduler)] == open_names
-    assert scheduler.features.feedback.requests.take_rejections() == [
+    assert take_rejections(scheduler) == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in open_names
     ]
-    assert (scheduler.features.feedback.requests.due_answers, scheduler.features.feedback.requests.early_answers) == (
+    assert (scheduler.features.feedback.requests.due_answers, early_answers(scheduler)) == (
         [],
         {},
     )
     # The condition of `after` uses the compute budget of this activation, too.
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in accepted_names)]
-    assert scheduler.features.feedback.answer(_answer(open_names[0], nodes=[node("again")]), 2.0) is None
+    assert _send(scheduler, open_names[0], node("again"), at=2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
 def test_answers_with_nodes_in_one_activation_leave_compute_budget_for_the_run() -> None:
     names = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
-    rejections = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
-    stored_count = len(scheduler.features.feedback.requests.early_answers)
+    rejections = [_send(scheduler, name, node(f"of_{name}"), at=0.5) for name in names]
+    stored_count = len(early_answers(scheduler))
     budget_rejection = "too many changes at once; try again in a moment"
     assert (stored_count, rejections) == (63, [None] * stored_count + [budget_rejection] * (len(names) - stored_count))
     assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
-    assert scheduler.features.feedback.answer(_answer(names[stored_count], nodes=[node("later")]), 0.6) is None
+    assert _send(scheduler, names[stored_count], node("later"), at=0.6) is None
 
 
 def test_early_answers_of_one_activation_are_applied_in_order_without_recursion() -> None:
     names = [f"q{number}" for number in range(30)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names), node("after", *names))
     for name in names:
-        assert (
-            scheduler.features.feedback.answer(
-                _answer(name, nodes=[node(f"of_{name}"), node(f"after_{name}", "after")]), 0.5
-            )
-            is None
-        )
+        assert _send(scheduler, name, node(f"of_{name}"), node(f"after_{name}", "after"), at=0.5) is None
     depths: list[int] = []
     rebuild = scheduler.rebuild.rebuild
 
@@ -236,7 +233,7 @@ def test_early_answers_of_one_activation_are_applied_in_order_without_recursion(
     scheduler.rebuild.rebuild = record_depth  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
     assert depths == [depths[0]] * len(names)
-    assert (open_requests(scheduler), scheduler.features.feedback.requests.take_rejections()) == ({}, [])
+    assert (open_requests(scheduler), take_rejections(scheduler)) == ({}, [])
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in names)]
     scheduler.complete("after", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"after_{name}" for name in names]
@@ -244,11 +241,11 @@ def test_early_answers_of_one_activation_are_applied_in_order_without_recursion(
 
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_GUIDANCE))
-    assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
+    assert _send(scheduler, "q", node("look")) == (
         "'q[0]': the nodes in the answer would be added for 2 items; answer one item, by its own id"
     )
-    assert scheduler.features.feedback.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
-    assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look2")]), 1.0) is None
+    assert _send(scheduler, "q[0]", node("look")) is None
+    assert _send(scheduler, "q", node("look2")) is None
     assert statuses_of(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 
@@ -275,7 +272,6 @@ def test_retry_with_new_arguments_adds_a_node_and_is_rejected_for_an_item() -> N
     answered_run.complete("a#2", 1, at=3.0)
     assert ids_of(start_ready_tasks(answered_run)) == ["b"]
     scheduler = _run_with_failure(for_each=[1])
-    answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answer_request(scheduler, "a[0]", answer, at=2.0) == (
         "'a[0]': the items of 'a' take their arguments from the plan; retry them without arguments"
     )
