@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_
 from dagwright.core.model.document import Document
 from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
-from dagwright.core.model.states import Attempt, NodeError, Record, Task
+from dagwright.core.model.states import ONE_ATTEMPT, Attempt, NodeError, Record, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
@@ -207,6 +207,14 @@ def start_ready_tasks(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]
     return tasks
 
 
+def end_task(scheduler: RunScheduler, task: Task, result: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
+    """End a task with a result, or with an error if `result` is a `NodeError`."""
+    if isinstance(result, NodeError):
+        scheduler.fail(task.id, result, at=at, attempt=attempt)
+    else:
+        scheduler.complete(task.id, result, at=at, attempt=attempt)
+
+
 def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
     """Return a scheduler like `scheduler_of`, in which all ready tasks have started."""
     scheduler = scheduler_of(*nodes, **fields)
@@ -231,7 +239,7 @@ def answer_request(
 
 def raise_question(scheduler: RunScheduler, task_id: str, question: RaisedQuestion, *, at: float) -> str | None:
     """Let a running task ask a person, and return the error if no request could be opened."""
-    return scheduler.features.feedback.ask(task_id, question, at=at, attempt=Attempt())
+    return scheduler.features.feedback.ask(task_id, question, at=at, attempt=ONE_ATTEMPT)
 
 
 def take_rejections(scheduler: RunScheduler) -> list[str]:

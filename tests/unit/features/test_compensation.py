@@ -20,7 +20,6 @@ from dagwright.features.commands.steering import (
     Cancel,
     RunCommand,
     SetPolicy,
-    UnparsedCommand,
     apply_command,
     current_notes,
 )
@@ -33,6 +32,7 @@ from dagwright_onboarding.entity_types import RESOLVER
 from tests.support.plan_building import (
     compiled_plan,
     configure,
+    end_task,
     ids_of,
     node,
     plan_of,
@@ -71,6 +71,10 @@ def _make_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any
     return node(node_id, *dependencies, tool="make", **fields)
 
 
+_CHAIN = (_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"))
+_READ_AFTER_CALL = (_make_node("a"), node("b", "a", tool="look"))
+
+
 def _run_to_end(
     scheduler: RunScheduler, *, errors: Mapping[str, NodeError] | None = None, task_seconds: float = 1.0
 ) -> list[Task]:
@@ -81,10 +85,7 @@ def _run_to_end(
         for task in tasks:
             now += task_seconds
             ended_tasks.append(task)
-            if errors and task.id in errors:
-                scheduler.fail(task.id, errors[task.id], at=now)
-            else:
-                scheduler.complete(task.id, {"id": task.id}, at=now)
+            end_task(scheduler, task, (errors or {}).get(task.id, {"id": task.id}), at=now)
     return ended_tasks
 
 
@@ -102,11 +103,8 @@ def _not_compensated_messages(scheduler: RunScheduler) -> dict[str, str]:
 
 
 def test_completed_calls_are_compensated_in_reverse_order_with_key_arguments_and_result() -> None:
-    scheduler = _saga(
-        _make_node("a", arguments={"name": "x"}),
-        _make_node("b", arguments={"of": "{{a.result.id}}"}),
-        node("c", "b", tool="look"),
-    )
+    nodes = (_make_node("a", arguments={"name": "x"}), _make_node("b", arguments={"of": "{{a.result.id}}"}))
+    scheduler = _saga(*nodes, node("c", "b", tool="look"))
     ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     undo_b, undo_a = ended_tasks[3:]
@@ -122,17 +120,15 @@ def test_completed_calls_are_compensated_in_reverse_order_with_key_arguments_and
 def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
     scheduler = _saga(_make_node("a", arguments={"name": "x"}), output="{{a.result.price}}")
     assert ids_of(_run_to_end(scheduler)) == ["a", "undo a"]
-    assert (scheduler.status(), scheduler.state.error) == (
-        RunStatus.FAILED,
-        NodeError("missing_data", "output: Missing data: a.result.price: 'price' not found in a.result; it has id"),
-    )
+    message = "output: Missing data: a.result.price: 'price' not found in a.result; it has id"
+    assert (scheduler.status(), scheduler.state.error) == (RunStatus.FAILED, NodeError("missing_data", message))
 
 
 def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
     scheduler = _saga(_make_node("a"), _make_node("b", "a", when="false"))
     assert ids_of(_run_to_end(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
-    scheduler = scheduler_of(_make_node("a"), node("b", "a", tool="look"), tools=TOOLS)
+    scheduler = scheduler_of(*_READ_AFTER_CALL, tools=TOOLS)
     assert ids_of(_run_to_end(scheduler, errors={"b": tool_error()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
 
@@ -192,12 +188,8 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     single_call_saga = _saga(_make_node("a"))
     _run_to_end(single_call_saga, errors={"a": tool_error("boom")})
     assert [note["message"] for note in current_notes(single_call_saga)] == ["compensated calls with unknown outcome"]
-    scheduler = _saga(
-        _make_node("a"),
-        _make_node("b"),
-        _make_node("c"),
-        _make_node("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}),
-    )
+    large_call = _make_node("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES})
+    scheduler = _saga(*map(_make_node, "abc"), large_call)
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
     assert next_call(scheduler, 1.0) is None
@@ -215,7 +207,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
 
 
 def test_failed_undo_is_reported_and_other_undos_run_even_with_fail_fast() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
+    scheduler = _saga(*_CHAIN, on_failure="fail_fast")
     ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
@@ -225,9 +217,8 @@ def test_failed_undo_is_reported_and_other_undos_run_even_with_fail_fast() -> No
 
 
 def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
-    scheduler = _saga(
-        _make_node("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
-    )
+    arguments = {"name": "{{item}}", "at": "{{index}}"}
+    scheduler = _saga(_make_node("m", for_each=["x", "y", "z"], key="{{item}}", arguments=arguments))
     ended_tasks = _run_to_end(scheduler, errors={"m[y]": NodeError("not_started", "no")})
     assert ids_of(ended_tasks) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
     assert ended_tasks[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
@@ -248,22 +239,21 @@ def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
 
 
 def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> None:
-    scheduler = _advanced_saga(
-        _make_node("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make_node("b", "ask")
-    )
+    human_node = node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"})
+    scheduler = _advanced_saga(_make_node("a"), human_node, _make_node("b", "ask"))
     apply_command(Cancel(), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
-    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), levels=2)
+    scheduler = _advanced_saga(*_CHAIN, levels=2)
     apply_command(Cancel(ANN), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=3.0)) == ["undo b"]
     assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
     assert list(_not_compensated_messages(scheduler)) == ["a"]
-    scheduler = _advanced_saga(_make_node("a"), node("b", "a", tool="look"))
-    for task in start_ready_tasks(scheduler):
-        scheduler.fail(task.id, tool_error("boom"), at=2.0)
+    scheduler = _advanced_saga(*_READ_AFTER_CALL)
+    [task] = start_ready_tasks(scheduler)
+    scheduler.fail(task.id, tool_error("boom"), at=2.0)
     assert apply_command(Cancel(), scheduler, at=3.0) is None
     assert ids_of(_run_to_end(scheduler)) == ["undo a"]
     expected = (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
@@ -271,7 +261,7 @@ def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> Non
 
 
 def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
-    scheduler = configure(_saga(_make_node("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
+    scheduler = configure(_saga(*_READ_AFTER_CALL), deadline=Deadline(0.0, 10.0))
     for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, None, at=1.0)
     start_ready_tasks(scheduler, at=2.0)
@@ -284,7 +274,7 @@ def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
 
 
 def test_new_execution_continues_the_compensation() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"))
+    scheduler = _saga(*_CHAIN)
     (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": "a"}, at=1.0)
     (b,) = start_ready_tasks(scheduler, at=1.0)
@@ -293,7 +283,7 @@ def test_new_execution_continues_the_compensation() -> None:
     scheduler.fail("c", tool_error("boom"), at=3.0)
     (undo_b,) = start_ready_tasks(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
-    plan = compiled_plan(plan_of(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
+    plan = compiled_plan(plan_of(*_CHAIN), tools=TOOLS)
     successor = restored_scheduler(scheduler, plan, setup=_COMPENSATION_SETUP)
     (undo_a,) = start_ready_tasks(successor, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
@@ -302,15 +292,11 @@ def test_new_execution_continues_the_compensation() -> None:
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
-    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), levels=2)
-    for task in start_ready_tasks(scheduler):
-        scheduler.fail(task.id, tool_error("boom"), at=2.0)
-    commands: list[RunCommand | UnparsedCommand] = [
-        RetryNode("c"),
-        SetResult("c", 1),
-        CancelNode("c"),
-        AddUnparsedNodes([node("d", tool="look")], TOOLS),
-    ]
+    scheduler = _advanced_saga(*_CHAIN, levels=2)
+    [task] = start_ready_tasks(scheduler)
+    scheduler.fail(task.id, tool_error("boom"), at=2.0)
+    node_commands: list[RunCommand] = [RetryNode("c"), SetResult("c", 1), CancelNode("c")]
+    commands = [*node_commands, AddUnparsedNodes([node("d", tool="look")], TOOLS)]
     assert [apply_command(command, scheduler, at=3.0) for command in commands] == [COMPENSATING_REJECTION] * 4
     (undo_b,) = start_ready_tasks(scheduler, at=3.0)
     scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
@@ -346,7 +332,7 @@ def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
 
 @pytest.mark.parametrize("verdict", ["ask", "deny"])
 def test_policy_does_not_apply_to_compensation(verdict: Verdict) -> None:
-    scheduler = _advanced_saga(_make_node("a"), node("b", "a", tool="look"))
+    scheduler = _advanced_saga(*_READ_AFTER_CALL)
     assert apply_command(SetPolicy(Policy((Rule(verdict),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run_to_end(scheduler)) == ["undo a"]
@@ -369,10 +355,9 @@ def test_superseded_call_is_compensated() -> None:
 
 
 def test_calls_without_compensation_are_reported_before_the_run() -> None:
-    sub_plan = plan_of(node("x", tool="send"), _make_node("y"))
-    plan = compiled_plan(
-        plan_of(_make_node("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=sub_plan)), tools=TOOLS
-    )
+    sub_plan_node = node("s", plan=plan_of(node("x", tool="send"), _make_node("y")))
+    nodes = (_make_node("a"), node("b", tool="post"), node("c", tool="send"), sub_plan_node)
+    plan = compiled_plan(plan_of(*nodes), tools=TOOLS)
     message = "cannot be compensated: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
         ("not_compensated", "c", f"'c' {message}"),
@@ -382,11 +367,8 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
 
 @pytest.mark.parametrize(("is_created", "undo_ids"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
 def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool, undo_ids: list[str]) -> None:
-    plan = with_lookups(
-        compiled_plan(plan_of(_make_node("a"), node("b", "a", tool="look")), tools=TOOLS),
-        [Lookup("X", "person")],
-        RESOLVER,
-    )
+    plan_without_lookups = compiled_plan(plan_of(*_READ_AFTER_CALL), tools=TOOLS)
+    plan = with_lookups(plan_without_lookups, [Lookup("X", "person")], RESOLVER)
     scheduler = started_scheduler(plan, setup=_COMPENSATION_SETUP)
     ended_ids: list[str] = []
     now = 0.0
@@ -398,11 +380,8 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
                 scheduler.fail("b", tool_error(), at=now)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
-                result: Any = (
-                    [{"entity": party, "reason": "", "created": is_created}]
-                    if len(ended_ids) == 2
-                    else {"entity": party}
-                )
+                bind_result = [{"entity": party, "reason": "", "created": is_created}]
+                result: Any = bind_result if len(ended_ids) == 2 else {"entity": party}
                 scheduler.complete(task.id, result, at=now)
     _, bind_id, *other_ids = ended_ids
     assert other_ids == ["a", "b", *(undo_id.format(bind=bind_id) for undo_id in undo_ids)]

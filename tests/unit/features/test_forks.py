@@ -22,6 +22,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import (
     compiled_plan,
     configure,
+    end_task,
     node,
     plan_of,
     restored_scheduler,
@@ -59,11 +60,7 @@ def ended_scheduler(
     scheduler = started_scheduler(plan, inputs, setup=setup, at=1.0)
     while ready_tasks := [task for task in start_ready_tasks(scheduler, at=1.0) if task.id in results]:
         for task in ready_tasks:
-            result = results[task.id]
-            if isinstance(result, NodeError):
-                scheduler.fail(task.id, result, at=2.0)
-            else:
-                scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
+            end_task(scheduler, task, results[task.id], at=2.0, attempt=Attempt(1, 1.5, "1"))
     return scheduler
 
 
@@ -97,9 +94,7 @@ def test_fork_without_changes_reuses_everything() -> None:
     assert start_and_return_scopes(fork) == {}
     assert statuses_of(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     assert [record.result for record in fork.records] == [1, 2, 3]
-    assert [record.reused for record in fork.records] == [
-        {"run_id": "old", "node_id": name} for name in ("a", "b", "c")
-    ]
+    assert [record.reused for record in fork.records] == [{"run_id": "old", "node_id": name} for name in "abc"]
     assert prediction == ForkPrediction(["a", "b", "c"], {}, [], [])
 
 
@@ -119,9 +114,8 @@ def test_dependents_are_reused_after_an_equal_result_and_rerun_with_new_keys_aft
 
 
 def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
-    plan = plan_with_tools(
-        look_node("a"), send_node("c", tool="put", to="{{a.result}}"), send_node("d", tool="put", to="x")
-    )
+    write_nodes = (send_node("c", tool="put", to="{{a.result}}"), send_node("d", tool="put", to="x"))
+    plan = plan_with_tools(look_node("a"), *write_nodes)
     origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
     fork, _, prediction = create_fork(origin, plan)
     assert start_and_return_scopes(fork) == {"c": "old-scope"}
@@ -137,30 +131,24 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
     start_ready_tasks(fork)
     fork.fail("c", tool_error(), at=20.0)
-    table_of_second_fork = find_reusable_results(
-        fork, plan, source=Source("fork", "fork-scope", is_open=False), differences=ForkDifferences()
-    ).table
+    source = Source("fork", "fork-scope", is_open=False)
+    table = find_reusable_results(fork, plan, source=source, differences=ForkDifferences()).table
 
-    assert table_of_second_fork.results["c"].scope == "old-scope"
-    assert table_of_second_fork.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
+    assert table.results["c"].scope == "old-scope"
+    assert table.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
 def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
     plan = plan_with_tools(look_node("a"), send_node("c", to="x"))
     newer_tools = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    fork, _, prediction = create_fork(
-        ended_scheduler(plan, {"a": 1, "c": 3}),
-        plan_with_tools(look_node("a"), send_node("c", to="x"), tools=newer_tools),
-    )
+    plan_with_newer_tools = plan_with_tools(look_node("a"), send_node("c", to="x"), tools=newer_tools)
+    fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "c": 3}), plan_with_newer_tools)
     assert start_and_return_scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
-    origin = ended_scheduler(
-        plan_with_tools(look_node("a"), look_node("b", x="{{a.result}}"), look_node("removed")),
-        {"a": 1, "b": 2, "removed": 3},
-    )
-    fork, _, prediction = create_fork(
-        origin, plan_with_tools(look_node("new"), look_node("b", x="{{a.result}}!"), look_node("a"))
-    )
+    plan = plan_with_tools(look_node("a"), look_node("b", x="{{a.result}}"), look_node("removed"))
+    origin = ended_scheduler(plan, {"a": 1, "b": 2, "removed": 3})
+    plan = plan_with_tools(look_node("new"), look_node("b", x="{{a.result}}!"), look_node("a"))
+    fork, _, prediction = create_fork(origin, plan)
     assert start_and_return_scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
@@ -173,11 +161,8 @@ def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
     fork, _, prediction = create_fork(
         ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=items_before), plan, list=items_after
     )
-    assert (prediction.reused, [*prediction.runs], prediction.reused_if_unchanged) == (
-        ["sum[s]"],
-        ["sum[w]", "sum[n]"],
-        ["all"],
-    )
+    assert (prediction.reused, [*prediction.runs]) == (["sum[s]"], ["sum[w]", "sum[n]"])
+    assert prediction.reused_if_unchanged == ["all"]
     assert [*start_and_return_scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
     fork.complete("sum[n]", 2, at=12.0)
@@ -245,21 +230,18 @@ def ended_map_scheduler(
     scheduler = started_scheduler(plan, at=1.0)
     for task in start_ready_tasks(scheduler, at=1.0):
         assert task.map_batch is not None
+        count = task.map_batch.count
         if task.map_batch.first == first_running:
             continue
         if task.map_batch.first == first_failed:
-            end = MapBatchEnd(
-                NodeStatus.FAILED, {"failed": task.map_batch.count}, error=NodeError("tool_failed", "broken")
-            )
+            end = MapBatchEnd(NodeStatus.FAILED, {"failed": count}, error=NodeError("tool_failed", "broken"))
         elif task.map_batch.first == first_replaced:
-            counts = {"completed": task.map_batch.count}
-            end = MapBatchEnd(
-                NodeStatus.COMPLETED, counts, [None] * task.map_batch.count, error=NodeError("tool_failed", "broken")
-            )
+            error = NodeError("tool_failed", "broken")
+            end = MapBatchEnd(NodeStatus.COMPLETED, {"completed": count}, [None] * count, error=error)
         else:
-            values = ["x" * size] * task.map_batch.count if size < 100 else None
-            pieces = () if values is not None else [(f"sha256-{task.map_batch.first}", size * task.map_batch.count)]
-            end = MapBatchEnd(NodeStatus.COMPLETED, {"completed": task.map_batch.count}, values=values, pieces=pieces)
+            values = ["x" * size] * count if size < 100 else None
+            pieces = () if values is not None else [(f"sha256-{task.map_batch.first}", size * count)]
+            end = MapBatchEnd(NodeStatus.COMPLETED, {"completed": count}, values=values, pieces=pieces)
         scheduler.end_map_batch(task.id, end, at=2.0)
     for task in start_ready_tasks(scheduler, at=2.0):
         scheduler.complete(task.id, "joined", at=3.0)
@@ -307,34 +289,25 @@ COMPENSABLE_TOOLS = {
 
 def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
     """Return a run with compensation that made two bookings. Its tasks ended with these results or errors."""
-    plan = plan_with_tools(
-        look_node("r"),
-        send_node("a", tool="book"),
-        send_node("b", "a", tool="book"),
-        look_node("end", "b"),
-        tools=COMPENSABLE_TOOLS,
-    )
+    bookings = (send_node("a", tool="book"), send_node("b", "a", tool="book"))
+    plan = plan_with_tools(look_node("r"), *bookings, look_node("end", "b"), tools=COMPENSABLE_TOOLS)
     return ended_scheduler(plan, results, setup={"compensate": True})
 
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
-    origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
+    results = {"r": 1, "a": 1, "b": 2, "end": tool_error()}
+    origin = compensating_run(results | {"undo b": None, "undo a": None})
     plan = without_compensation(origin.plan)
     assert [node.id for node in plan.nodes] == ["r", "a", "b", "end"]
     fork, reuse, prediction = create_fork(origin, plan)
-    assert (prediction.reused, prediction.runs, prediction.decided_later) == (
-        ["r"],
-        {"a": "was compensated"},
-        ["b", "end"],
-    )
+    assert (prediction.reused, prediction.runs) == (["r"], {"a": "was compensated"})
+    assert prediction.decided_later == ["b", "end"]
     assert start_and_return_scopes(fork) == {"a": None}
     assert not reuse.problems
-    origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
+    origin = compensating_run(results | {"undo b": tool_error()})
     _, reuse, _ = create_fork(origin, without_compensation(origin.plan), is_open=True)
     assert (reuse.compensated_ids, list(reuse.table.results)) == (frozenset({"a"}), ["r", "b", "end"])
-    origin = compensating_run(
-        {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
-    )
+    origin = compensating_run(results | {"undo b": NodeError("timeout", "late"), "undo a": None})
     plan = without_compensation(origin.plan)
     message = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
     assert create_fork(origin, plan)[1].problems == [message]

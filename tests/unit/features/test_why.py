@@ -44,13 +44,17 @@ def run_with_requests(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
 
 
 def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
-    return {
-        reason.node: (reason.kind, f"{reason.message}|{reason.detail}", [*reason.causes]) for reason in chain.reasons
-    }
+    reasons = chain.reasons
+    return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.causes]) for each in reasons}
 
 
 def sentence_of(chain: Chain) -> str:
     return sentence(chain, chain.reasons[0], time_formatter=lambda at: f"{at:g} s")
+
+
+def explanation(scheduler: RunScheduler, node_id: str, call: FakeCall | None = None) -> str:
+    """Return the sentence that explains a node. `call` is the call of the node `a`."""
+    return sentence_of(why(scheduler, node_id, calls={"a": call} if call else {}))
 
 
 def test_chain_of_a_pending_node_ends_at_the_person_it_waits_for() -> None:
@@ -71,97 +75,72 @@ def test_chain_of_a_pending_node_ends_at_the_person_it_waits_for() -> None:
 
 
 def test_reason_of_a_join_has_the_number_of_nodes_it_waits_for() -> None:
-    scheduler = started_run(
-        node("a"),
-        node("b"),
-        node("c"),
-        node("any", "a", "b", join="any"),
-        node("two", "a", "b", "c", join={"at_least": 2}),
-    )
+    dependents = (node("any", "a", "b", join="any"), node("two", "a", "b", "c", join={"at_least": 2}))
+    scheduler = started_run(*map(node, "abc"), *dependents)
     scheduler.fail("a", tool_error(), at=1.0)
 
     assert reasons_in(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
-    assert reasons_in(why(scheduler, "two", calls={}))["two"][1] == (
-        "waits for 2 of 3 nodes to be done; not done yet: b and c|"
-    )
+    message = "waits for 2 of 3 nodes to be done; not done yet: b and c|"
+    assert reasons_in(why(scheduler, "two", calls={}))["two"][1] == message
 
 
 def test_running_call_is_reported_with_its_next_attempt() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     start_ready_tasks(scheduler, at=2.0)
 
-    assert sentence_of(why(scheduler, "b", calls={"a": FakeCall()})) == (
-        "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
-    )
-    assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
+    expected = "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
+    assert explanation(scheduler, "b", FakeCall()) == expected
+    assert explanation(scheduler, "a") == "a runs since 2 s"
     queued_call = FakeCall(1, "scheduled", None, None)
-    assert sentence_of(why(scheduler, "a", calls={"a": queued_call})) == "a waits for a free slot of a worker"
+    assert explanation(scheduler, "a", queued_call) == "a waits for a free slot of a worker"
     # The worker died, and no other worker has started the call, so the start of the wait is unknown.
     lost_call = FakeCall(2, "scheduled", "the worker stopped", None)
-    assert sentence_of(why(scheduler, "a", calls={"a": lost_call})) == (
-        "a waits for a worker to take attempt 2 (attempt 1 failed: the worker stopped)"
-    )
+    expected = "a waits for a worker to take attempt 2 (attempt 1 failed: the worker stopped)"
+    assert explanation(scheduler, "a", lost_call) == expected
 
 
 def test_ready_node_is_explained_by_the_limit_or_pause_that_delays_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
-    assert reasons_in(why(scheduler, "b", calls={}))["b"] == (
-        "limit",
-        "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
-        [],
-    )
+    detail = "1 calls of single run, and its `max_parallel` is 1"
+    assert reasons_in(why(scheduler, "b", calls={}))["b"] == ("limit", f"waits for a free slot|{detail}", [])
     apply_command(Pause(Actor("ann", "too early")), scheduler, at=7.0)
     scheduler.complete("a", 1, at=8.0)
-    assert (
-        sentence_of(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
-    )
+    assert explanation(scheduler, "b") == "b is ready, and the run is paused by ann since 7 s (too early)"
 
 
 def test_map_is_explained_by_its_open_items() -> None:
-    scheduler = scheduler_of(
-        node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
-    )
+    each = node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"})
+    scheduler = scheduler_of(each, node("sum", "each"))
     start_ready_tasks(scheduler, at=1.0)
     scheduler.complete("each[x]", 1, at=2.0)
 
-    assert sentence_of(why(scheduler, "sum", calls={})) == (
-        "sum waits for each, which waits for 2 of its items since 1 s, each[y] runs since 1 s"
-    )
+    expected = "sum waits for each, which waits for 2 of its items since 1 s, each[y] runs since 1 s"
+    assert explanation(scheduler, "sum") == expected
     assert [*reasons_in(blocking_chain(scheduler, calls={}))] == ["each[y]", "each[z]"]
 
 
 def test_reason_of_an_ended_node_has_the_node_and_error_that_caused_its_end() -> None:
     scheduler = started_run(
-        node("bad"),
-        node("after", "bad"),
-        node("last", "after"),
-        node("off", when="1 > 2"),
-        node("after_off", "off"),
-        node("optional", on_error="skip"),
-        node("after_optional", "optional"),
+        *(node("bad"), node("after", "bad"), node("last", "after")),
+        *(node("off", when="1 > 2"), node("after_off", "off")),
+        *(node("optional", on_error="skip"), node("after_optional", "optional")),
     )
     scheduler.fail("bad", tool_error("no such file"), at=3.0)
     scheduler.fail("optional", tool_error("no"), at=4.0)
 
-    assert sentence_of(why(scheduler, "last", calls={})) == (
-        "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
-    )
-    assert sentence_of(why(scheduler, "after_off", calls={})) == (
-        "after_off was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
-    )
-    assert reasons_in(why(scheduler, "after_optional", calls={}))["after_optional"] == (
-        "skipped",
-        "was skipped because of optional|",
-        ["optional"],
-    )
+    expected = "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
+    assert explanation(scheduler, "last") == expected
+    expected = "after_off was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
+    assert explanation(scheduler, "after_off") == expected
+    reason = reasons_in(why(scheduler, "after_optional", calls={}))["after_optional"]
+    assert reason == ("skipped", "was skipped because of optional|", ["optional"])
     chain = blocking_chain(scheduler, calls={})
     assert [(reason.node, reason.facts.get("blocks")) for reason in chain.reasons] == [("bad", 2), ("optional", None)]
 
 
 def test_run_without_failures_is_explained_by_the_nodes_that_were_skipped_first() -> None:
-    scheduler = run_with_requests(
-        node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
-    )
+    ship = node("ship", when="approval.result.approved")
+    scheduler = run_with_requests(node("approval", human=HUMAN), ship, node("notify", "ship"))
     answer_request(scheduler, "approval", {"approved": False}, by="ann", at=5.0)
     start_ready_tasks(scheduler, at=6.0)
 
@@ -204,7 +183,7 @@ def test_manual_result_is_explained_and_an_error_code_in_the_message_is_not_repe
     scheduler = run_with_requests(node("a"), node("b", "a"))
     start_ready_tasks(scheduler, at=1.0)
     assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
-    assert sentence_of(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
+    assert explanation(scheduler, "b") == "b was given its result manually at 2 s"
     scheduler = started_run(node("a"))
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
@@ -226,14 +205,10 @@ def _error_at_deadline(scheduler: RunScheduler) -> NodeError | None:
 
 def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
     human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
-    scheduler = started_run(
-        node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
-    )
-
-    message = (
-        "the run exceeded its deadline; still running: slow, m[0], m[1], 1 more; "
-        "waiting: ask (waits for ann: Which town?)"
-    )
+    nodes = (node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow"))
+    scheduler = started_run(*nodes)
+    still_running = "still running: slow, m[0], m[1], 1 more; waiting: ask (waits for ann: Which town?)"
+    message = f"the run exceeded its deadline; {still_running}"
     assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", message)
     after_record = record_of(scheduler, "after")
     assert (after_record.status, after_record.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")
@@ -244,6 +219,5 @@ def test_run_at_its_deadline_reports_whether_it_is_paused() -> None:
     assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline")
     scheduler = scheduler_of(node("a"))
     apply_command(Pause(Actor("ann")), scheduler, at=1.0)
-    assert _error_at_deadline(scheduler) == NodeError(
-        "deadline_exceeded", "the run exceeded its deadline; it was paused"
-    )
+    message = "the run exceeded its deadline; it was paused"
+    assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", message)

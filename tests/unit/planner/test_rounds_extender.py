@@ -24,7 +24,7 @@ from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, SubGoalStatus
 from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.docs import ROOT
-from tests.support.plan_building import start_ready_tasks, with_extender
+from tests.support.plan_building import end_task, start_ready_tasks, with_extender
 from tests.support.rounds import WorkerTools, continue_response, done_response, failed_response, ref, sub_goal
 
 ROUNDS_DOCUMENTATION = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
@@ -80,11 +80,7 @@ class RoundsRun:
     def end(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self.now += 1.0
-            result = self._result_of(task.id, task.arguments)
-            if isinstance(result, NodeError):
-                self.scheduler.fail(task.id, result, at=self.now)
-            else:
-                self.scheduler.complete(task.id, result, at=self.now)
+            end_task(self.scheduler, task, self._result_of(task.id, task.arguments), at=self.now)
 
     def _result_of(self, node: str, arguments: Mapping[str, Any]) -> Any:
         if node.startswith("sg"):
