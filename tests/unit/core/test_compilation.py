@@ -77,10 +77,8 @@ def test_compiled_node_has_dependency_numbers_bindings_and_seconds() -> None:
     )
     assert [path for path, _ in plan.nodes[1].bindings] == [("x", 0), ("x", 1), ("y", "z")]
     assert (plan.nodes[0].timeout_s, plan.nodes[0].heartbeat_s, plan.nodes[0].is_worker) == (90.0, 5.0, True)
-    assert (plan.nodes[2].for_each, plan.nodes[2].item_bindings) == (
-        [1, {"n": None}],
-        (((1, "n"), (ResultOf("a", "result"),)),),
-    )
+    assert plan.nodes[2].for_each == [1, {"n": None}]
+    assert plan.nodes[2].item_bindings == (((1, "n"), (ResultOf("a", "result"),)),)
     assert (plan.deadline_s, plan.on_failure, plan.output) == (7200.0, "fail_fast", {"all": [None, 1]})
     assert plan.nodes[3].kind == "plan"
     assert plan.nodes[3].sub_plan is not None
@@ -88,9 +86,8 @@ def test_compiled_node_has_dependency_numbers_bindings_and_seconds() -> None:
 
 
 def test_cache_and_timeout_are_compiled_to_seconds() -> None:
-    plan = compiled_plan(
-        plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None))
-    )
+    nodes = (node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None))
+    plan = compiled_plan(plan_of(*nodes))
     assert [node.cache_s for node in plan.nodes] == [None, 0.0, 3600.0, None]
     tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
     plan = compiled_plan(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
@@ -126,9 +123,7 @@ def test_unsupported_fields_are_rejected_with_their_location() -> None:
         node("c", agent="writer", objective="Write", retry={"max_attempts": 2}),
         node("d", plan=inner_plan),
     )
-    card = AgentCard(
-        name="writer", description="Writes", objective_template="Write {what}", type="llm", prompt="Write!"
-    )
+    card = AgentCard(name="writer", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     tools = {**TOOLS, "agent.writer": agent_declaration(card)}
     assert problems_of(raw, tools=tools) == ()
     with pytest.raises(PlanInvalid) as caught:
@@ -142,22 +137,17 @@ def test_unsupported_fields_are_rejected_with_their_location() -> None:
     assert [node.on_error for node in compile_with_planner(check(replanning_plan)).nodes] == ["replan"]
     with pytest.raises(PlanInvalid) as caught:
         compile_with_planner(check(plan_of(node("d", plan=replanning_plan))))
-    assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
-        ("/nodes/0/plan/nodes/0/on_error", _NO_PLANNER)
-    ]
+    [problem] = caught.value.problems
+    assert (problem.pointer, problem.message) == ("/nodes/0/plan/nodes/0/on_error", _NO_PLANNER)
 
 
 def test_agent_node_is_compiled_to_a_call_of_the_tool_with_the_same_name() -> None:
     tools = {**TOOLS, "writer": ToolDeclaration("writer", Effects.READ)}
-    plan = compiled_plan(
-        plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools
-    )
+    writer = node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")
+    plan = compiled_plan(plan_of(node("a"), writer), tools=tools)
     agent_node = plan.nodes[1]
-    assert (agent_node.kind, agent_node.tool, agent_node.arguments) == (
-        "tool",
-        "writer",
-        {"objective": None, "context": {"a": None}},
-    )
+    assert (agent_node.kind, agent_node.tool) == ("tool", "writer")
+    assert agent_node.arguments == {"objective": None, "context": {"a": None}}
     assert agent_node.bindings == (
         (("objective",), ("Sum up ", ResultOf("a", "result", ("n",)))),
         (("context", "a"), (ResultOf("a", "result"),)),
@@ -225,14 +215,9 @@ def test_nodes_survive_serialization(nodes: tuple[CompiledNode, ...]) -> None:
 
 
 def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_nodes() -> None:
-    plan = compiled_plan(
-        plan_of(
-            node("a"),
-            node("b", arguments={"x": "{{a.result}}", "y": "{{a.result.n}}"}),
-            node("c", arguments={"x": "{{a.result}}", "y": 1}),
-            node("d", arguments={"x": ["{{a.result}}"]}),
-        )
-    )
+    second, third = ({"x": "{{a.result}}", "y": value} for value in ("{{a.result.n}}", 1))
+    last = node("d", arguments={"x": ["{{a.result}}"]})
+    plan = compiled_plan(plan_of(node("a"), node("b", arguments=second), node("c", arguments=third), last))
     bindings_by_key = {"x": "a", "y": [{"node": "a", "path": ["n"]}]}
 
     columns, objects = plan_to_columns(plan)["nodes"]["each"], plan_to_json(plan)["nodes"]
@@ -287,9 +272,7 @@ def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
 
 
 def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
-    nodes = [
-        CompiledNode(id=node_id, tool="any", dependencies=numbers) for node_id, numbers in (("a", ()), ("b", (0,)))
-    ]
+    nodes = [CompiledNode("a", tool="any"), CompiledNode("b", tool="any", dependencies=(0,))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "external"]}) == {
         "same": {"tool": "any"},
@@ -297,6 +280,7 @@ def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
     }
 
 
+_INVALID_NUMBERS = ("1", "-1", "x", "", "0" * 5000)
 _MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0]]])
 
 
@@ -306,10 +290,7 @@ _MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0
         *(None, [], {"same": {}, "each": {}}),
         *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
         *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
-        *(
-            {"same": {}, "from": {"title": {number: "t"}}, "each": {"id": ["a"]}}
-            for number in ("1", "-1", "x", "", "0" * 5000)
-        ),
+        *({"same": {}, "from": {"title": {number: "t"}}, "each": {"id": ["a"]}} for number in _INVALID_NUMBERS),
         *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": number}]}} for number in (1, -1, True, None)),
         *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in ({"x": [1]}, {}, {"x": [0], "y": [0]}, 7)),
         *({"same": {}, "each": {"id": ["a"], "bindings": binding}} for binding in _MALFORMED_BINDINGS),

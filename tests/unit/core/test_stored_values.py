@@ -43,14 +43,18 @@ from tests.support.plan_building import compiled_plan, node, plan_of
 
 _LARGE_TEXT = "x" * (VALUE_BYTES + 1)
 _LARGER_TEXT = "y" * (VALUE_PARTS_BYTES + 1)
+_BYTES_WITH_PARTS = VALUE_BYTES + VALUE_PARTS_BYTES
 _IDS_QUERY = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
 
 
+def _projected(value: Any, *projections: Projection) -> StoredValue:
+    return project_value(value, "r", size_bytes=1, projections=projections, name="a.result")
+
+
 def _stored_value(*projections: Projection) -> StoredValue:
-    return project_value(
-        _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=projections, name="a.result"
-    )
+    size_bytes = len(pydantic_core.to_json(_VALUE))
+    return project_value(_VALUE, "sha256-v", size_bytes=size_bytes, projections=projections, name="a.result")
 
 
 def test_large_value_reports_its_shape_and_its_projections() -> None:
@@ -63,27 +67,29 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
         ("text",): ProjectedPart("large", shape=large_shape),
         ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
     }
-    assert stored_value.shape is not None
-    assert (stored_value.shape.type, stored_value.shape.length, stored_value.shape.preview[:9]) == (
-        "object",
-        4,
-        '{"id": 7,',
-    )
+    shape = stored_value.shape
+    assert shape is not None
+    assert (shape.type, shape.length, shape.preview[:9]) == ("object", 4, '{"id": 7,')
 
 
 def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored_value = project_value(
-        value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
-    )
+    stored_value = _projected(value, *(((number,), "value") for number in range(10)))
     assert list(stored_value.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored_value.part_at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored_value = project_value(
-        objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result"
-    )
+    stored_value = _projected(objects, ("$..a", "value"), ((0, "a"), "value"))
     assert stored_value.parts == {(0, "a"): ProjectedPart("small", 0)}
+
+
+_PARTS: dict[Path, ProjectedPart] = {
+    ("id",): ProjectedPart("small", 7),
+    ("list",): ProjectedPart("small", [{"n": 1}]),
+    ("big",): ProjectedPart("large"),
+    ("big", "id"): ProjectedPart("small", 1),
+}
+_BIG_PARTS: dict[Path, ProjectedPart] = {(): ProjectedPart("large"), ("id",): ProjectedPart("small", 1)}
 
 
 @pytest.mark.parametrize(
@@ -91,43 +97,21 @@ def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest
     [
         (("id",), ProjectedPart("small", 7), ()),
         (("list", 0, "n"), ProjectedPart("small", [{"n": 1}]), (0, "n")),
-        ((), StoredValue("r", name="a.result"), ()),
+        ((), StoredValue("r", name="a.result", parts=_PARTS), ()),
         (("other", 1), StoredValue("r", name="a.result", paths=(("other", 1),)), ()),
         ("$..id", StoredValue("r", name="a.result", paths=("$..id",)), ()),
-        (
-            ("big",),
-            StoredValue(
-                "r",
-                name="a.result",
-                paths=(("big",),),
-                parts={(): ProjectedPart("large"), ("id",): ProjectedPart("small", 1)},
-            ),
-            (),
-        ),
+        (("big",), StoredValue("r", name="a.result", paths=(("big",),), parts=_BIG_PARTS), ()),
     ],
     ids=str,
 )
 def test_path_finds_a_projected_part_or_continues_in_the_store(path: Path, expected: Any, remaining_path: Path) -> None:
-    parts: dict[Path, ProjectedPart] = {
-        ("id",): ProjectedPart("small", 7),
-        ("list",): ProjectedPart("small", [{"n": 1}]),
-        ("big",): ProjectedPart("large"),
-        ("big", "id"): ProjectedPart("small", 1),
-    }
-    stored_value = StoredValue("r", name="a.result", parts=parts)
-    actual = stored_value.part_at(path)
-    assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else expected, remaining_path)
+    assert StoredValue("r", name="a.result", parts=_PARTS).part_at(path) == (expected, remaining_path)
 
 
 def test_parts_of_each_item_of_a_list_are_reported() -> None:
     rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
-    projections: list[Projection] = [
-        (("rows",), "whole"),
-        ('$["rows"][*]["id"]', "whole"),
-        ('$["rows"][*]["some"]["n"]', "whole"),
-        ('$["rows"][*]["text"]', "whole"),
-        ('$["rows"][*]["not there"]', "whole"),
-    ]
+    queries = [f'$["rows"][*]{part}' for part in ('["id"]', '["some"]["n"]', '["text"]', '["not there"]')]
+    projections: list[Projection] = [(("rows",), "whole"), *((query, "whole") for query in queries)]
     stored_value = project_value({"rows": rows}, "r", size_bytes=400_000, projections=projections, name="a.result")
     actual, _ = stored_value.part_at(("rows",))
     assert isinstance(actual, StoredValue)
@@ -138,13 +122,10 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
 
 
 def test_path_after_a_query_starts_a_new_path() -> None:
-    query_result, _ = StoredValue("r", paths=(("list",),)).part_at("$[*]")
-    assert isinstance(query_result, StoredValue)
-    first_item, _ = query_result.part_at((0,))
-    assert isinstance(first_item, StoredValue)
-    item_id, _ = first_item.part_at(("id",))
-    assert isinstance(item_id, StoredValue)
-    assert item_id.paths == (("list",), "$[*]", (0, "id"))
+    value: Any = StoredValue("r", paths=(("list",),))
+    for path in ("$[*]", (0,), ("id",)):
+        value, _ = value.part_at(path)
+    assert value == StoredValue("r", paths=(("list",), "$[*]", (0, "id")))
 
 
 def test_preview_encodes_no_more_than_it_shows() -> None:
@@ -163,12 +144,8 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
         (CompiledNode("a", kind="plan"), None, COMBINED_RESULT_BYTES),
         (CompiledNode("a", kind="region"), None, COMBINED_RESULT_BYTES),
         (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
-        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + VALUE_PARTS_BYTES),
-        (
-            CompiledNode("a", projections=((("id",), "whole"),)),
-            None,
-            VALUE_BYTES + VALUE_PARTS_BYTES + DECISION_PARTS_BYTES,
-        ),
+        (CompiledNode("a", projections=((("id",), "value"),)), None, _BYTES_WITH_PARTS),
+        (CompiledNode("a", projections=((("id",), "whole"),)), None, DECISION_PARTS_BYTES + _BYTES_WITH_PARTS),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
@@ -213,12 +190,9 @@ def test_stored_values_are_encoded_and_decoded() -> None:
 
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
 _STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
-_TEXT_WITH_STORED_VALUE = WorkerText(["<", [_STORED_VALUE]])
 _ARGUMENTS = {
-    "plain": {"ref": "r"},
-    "nested": [1, {"x": _STORED_VALUE}],
-    "token": _TOKEN,
-    "both": _TEXT_WITH_STORED_VALUE,
+    **{"plain": {"ref": "r"}, "nested": [1, {"x": _STORED_VALUE}]},
+    **{"token": _TOKEN, "both": WorkerText(["<", [_STORED_VALUE]])},
 }
 
 
@@ -330,17 +304,13 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     sub_plan_without_output = {"id": "s", "plan": plan_of(node("x"))}
     plan = compiled_plan(plan_of(sub_plan_without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}
-    sub_plan = plan_of(
-        node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
-        inputs={"doc": {"type": "object"}},
-    )
+    reader = node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3")
+    sub_plan = plan_of(reader, inputs={"doc": {"type": "object"}})
     plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": sub_plan, "arguments": {"doc": "{{a.result.inner}}"}}))
     assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
     plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), worker_nodes=[0])
-    worker_fields = [(name,) for name in ("status", "outputs", "error", "message")]
-    assert _projections(plan) == {
-        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in worker_fields)]
-    }
+    paths: list[Path] = [("id",), ("outputs", "id"), ("status",), ("outputs",), ("error",), ("message",)]
+    assert _projections(plan) == {"a": [(path, "value") for path in paths]}
 
 
 @pytest.mark.parametrize(

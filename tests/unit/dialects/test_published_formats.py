@@ -67,29 +67,28 @@ def test_llmcompiler_arguments_keep_their_types_and_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "code", "message"),
     [
-        (
-            '1. f("$3")\n2. join()',
-            ("invalid_reference", "task 1 (line 1): Invalid reference: there is no task 3 for $3"),
-        ),
-        ('1. f("a"\n2. join()', ("invalid_syntax", "task 1 (line 1): f: its ')' is missing")),
-        (
-            '1. f("a" "b")\n2. join()',
-            ("invalid_syntax", "task 1 (line 1): f: ',' or ')' is missing before the text '\"b\")\\n'"),
-        ),
-        ("1. f(1) then 2\n2. join()", ("invalid_syntax", "task 1 (line 1): f: unexpected text 'then 2' after ')'")),
+        ('1. f("$3")\n2. join()', "invalid_reference", "Invalid reference: there is no task 3 for $3"),
+        ('1. f("a"\n2. join()', "invalid_syntax", "f: its ')' is missing"),
+        ('1. f("a" "b")\n2. join()', "invalid_syntax", "f: ',' or ')' is missing before the text '\"b\")\\n'"),
+        ("1. f(1) then 2\n2. join()", "invalid_syntax", "f: unexpected text 'then 2' after ')'"),
         (
             "1. f(a=1, 2)\n2. join()",
-            ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows an argument with a name"),
+            "invalid_syntax",
+            "f: an argument without a name follows an argument with a name",
         ),
-        ("1. f(1)\n2. join()\n3. g(2)", ("invalid_field", "task 3 (line 3) is after join(), which ends the plan")),
-        ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),
     ],
 )
-def test_errors_in_llmcompiler_text_are_reported_with_task_and_line(text: str, expected: tuple[str, str]) -> None:
+def test_errors_in_llmcompiler_text_are_reported_with_task_and_line(text: str, code: str, message: str) -> None:
+    assert messages_of(text) == [(code, f"task 1 (line 1): {message}")]
 
-    assert messages_of(text) == [expected]
+
+def test_join_must_be_the_last_task_but_not_the_only_task() -> None:
+    message = "task 3 (line 3) is after join(), which ends the plan"
+    assert messages_of("1. f(1)\n2. join()\n3. g(2)") == [("invalid_field", message)]
+    message = "there is no task before join(): there is nothing to run"
+    assert messages_of("1. join()") == [("empty_plan", message)]
 
 
 def test_excess_arguments_are_rejected_and_a_missing_join_has_a_note() -> None:
@@ -162,10 +161,8 @@ def test_taskbench_arguments_are_positional_or_named() -> None:
     ]
     search_node = {"task": "search", "arguments": [{"name": "query", "value": "q"}]}
     math_node = {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]}
-    named_document: Any = {
-        "task_nodes": [search_node, math_node],
-        "task_links": [{"source": "search", "target": "math"}],
-    }
+    links = [{"source": "search", "target": "math"}]
+    named_document: Any = {"task_nodes": [search_node, math_node], "task_links": links}
     assert to_document(named_document).plan["nodes"][1] == node(
         "node-1", "math", {"problem": "{{node-0.result}}", "unit": 7}, depends_on=["node-0"]
     )
@@ -239,52 +236,35 @@ def test_sub_plan_in_a_text_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "inner.txt").write_text("1. f(2)\n2. join()\n", encoding="utf-8")
     with pytest.raises(PlanInvalid) as caught:
         inline_files({"plan": 1, "nodes": [{"id": "a", "plan": "inner.txt"}]}, base=tmp_path)
-    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
-        ("invalid_field", "/nodes/0/plan")
-    ]
-
-
-def echo_plan(arguments: Any = None, **fields: Any) -> dict[str, Any]:
-    return {"plan": 1, "nodes": [node("a", "echo", arguments or {}, **fields)]}
+    [problem] = caught.value.problems
+    assert (problem.code, problem.pointer) == ("invalid_field", "/nodes/0/plan")
 
 
 _NODE, _TASK = {"id": "a", "tool": "echo"}, {"task": "echo", "id": 0, "dep": [-1], "args": {}}
 _HUMAN = {"type": "INFORMATION", "prompt": "?", "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}
 _ARGUMENT = {"name": "x", "value": {"<node-0>": 1}}
+_CALLS = [{"name": "echo", "label": "var_1"}, {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"}]
+_TASK_NODES = [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [_ARGUMENT]}]
+_INTENTS = [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]
+
+
+def plan(*nodes: Any, **fields: Any) -> dict[str, Any]:
+    return {"plan": 1, "nodes": [*nodes], **fields}
+
+
 REFERENCES_IN_KEYS = [
-    (
-        {"plan": 1, "nodes": [_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})]},
-        "/nodes/1/arguments/x/0/{{a.result.n}}",
-    ),
-    (echo_plan({"{{PLACEHOLDER_x}}": 1}), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
-    (echo_plan({"x": {"{{nowhere}}": 1}}), "/nodes/0/arguments/x/{{nowhere}}"),
-    (
-        {"plan": 1, "nodes": [{**_NODE, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
-        "/nodes/0/for_each/0/{{b.result}}",
-    ),
-    ({"plan": 1, "nodes": [_NODE], "output": {"{{a.result}}": 1}}, "/output/{{a.result}}"),
-    ({"plan": 1, "nodes": [{"id": "a", "human": _HUMAN}]}, "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
+    (plan(_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})), "/nodes/1/arguments/x/0/{{a.result.n}}"),
+    (plan(node("a", "echo", {"{{PLACEHOLDER_x}}": 1})), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
+    (plan(node("a", "echo", {"x": {"{{nowhere}}": 1}})), "/nodes/0/arguments/x/{{nowhere}}"),
+    (plan({**_NODE, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}), "/nodes/0/for_each/0/{{b.result}}"),
+    (plan(_NODE, output={"{{a.result}}": 1}), "/output/{{a.result}}"),
+    (plan({"id": "a", "human": _HUMAN}), "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
     ({"steps": [_NODE, node("b", "echo", {"x": {"{{a.result}}": 1}})]}, "/steps/1/arguments/x/{{a.result}}"),
     ([_TASK, {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}}], "/1/args/x/<GENERATED>-0"),
-    (
-        [
-            {"name": "echo", "arguments": {}, "label": "var_1"},
-            {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"},
-        ],
-        "/1/arguments/x/$var_1.n$",
-    ),
-    (
-        {
-            "task_nodes": [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [_ARGUMENT]}],
-            "task_links": [{"source": "echo", "target": "two"}],
-        },
-        "/task_nodes/1/arguments/0/value/<node-0>",
-    ),
+    (_CALLS, "/1/arguments/x/$var_1.n$"),
+    ({"task_nodes": _TASK_NODES}, "/task_nodes/1/arguments/0/value/<node-0>"),
     ("1. echo(1)\n2. echo({'$1': 2})\n3. join()", ""),
-    (
-        {"intents": [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]},
-        "/intents/1/params/x/@result_1",
-    ),
+    ({"intents": _INTENTS}, "/intents/1/params/x/@result_1"),
 ]
 
 
