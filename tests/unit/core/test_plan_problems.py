@@ -27,10 +27,11 @@ from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
 
 def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
-    return [
-        (problem.pointer, problem.node, problem.message, problem.hint)
-        for problem in problems_of(plan_of(*nodes, **fields))
-    ]
+    problems = problems_of(plan_of(*nodes, **fields))
+    return [(problem.pointer, problem.node, problem.message, problem.hint) for problem in problems]
+
+
+_ON_ERROR_VALUES = "block, skip, ask, replan or {value: …}"
 
 
 @pytest.mark.parametrize(
@@ -38,12 +39,7 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
     [
         ({"human": {"type": "APPROVL"}, "tool": None}, "/human/type", "human.type: expected", "'APPROVAL'"),
         ({"join": "al"}, "/join", "join: expected all, any, all_done or {at_least: k}, not 'al'", "'all'"),
-        (
-            {"on_error": "skp"},
-            "/on_error",
-            "on_error: expected block, skip, ask, replan or {value: …}, not 'skp'",
-            "'skip'",
-        ),
+        ({"on_error": "skp"}, "/on_error", f"on_error: expected {_ON_ERROR_VALUES}, not 'skp'", "'skip'"),
         ({"depends_on": "x"}, "/depends_on", "depends_on: expected a list of node ids, not 'x'", "write [x]"),
         ({"timeout": 30}, "/timeout", "timeout: expected a duration such as 30s, not 30", "write 30s for seconds"),
         ({"retry": 3}, "/retry", "retry: expected an object, not 3", "write {max_attempts: 3}"),
@@ -123,17 +119,14 @@ def test_unknown_type_is_reported_with_the_nearest_json_type(name: str, expected
     ]
 
 
-_PLAN_FIELDS = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
+_UNKNOWN_STEPS = "unknown field 'steps'; allowed are title, plan, metadata, inputs, on_failure, deadline, nodes, output"
 
 
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
         ({"plan": 1, "nodes": {"a": {}}}, [("/nodes", "'nodes' must be a list, not an object")]),
-        (
-            {"plan": 1, "steps": []},
-            [("/steps", f"unknown field 'steps'; allowed are {_PLAN_FIELDS}"), ("", "'nodes' is missing")],
-        ),
+        ({"plan": 1, "steps": []}, [("/steps", _UNKNOWN_STEPS), ("", "'nodes' is missing")]),
     ],
 )
 def test_plan_without_a_list_of_nodes_has_a_hint(plan: dict[str, Any], expected: list[tuple[str, str]]) -> None:
@@ -154,11 +147,7 @@ def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, st
         ("a.reslt > 1", "'a' has no field 'reslt'; a node has result, status, error", "did you mean 'result'?"),
         ("a.value > 1", "'a' has no field 'value'; a node has result, status, error", "write a.result.value"),
         ("a > 1", "'a' is a node and not a value", "write a.result"),
-        (
-            'nodes["a"].eror == null',
-            "'a' has no field 'eror'; a node has result, status, error",
-            "did you mean 'error'?",
-        ),
+        ('nodes["a"].eror == null', "'a' has no field 'eror'; a node has", "did you mean 'error'?"),
         ("aa.result > 1", "there is no node 'aa'", "did you mean 'a'?"),
         ("a.result b", "column 10: 'b' is not expected here", None),
         ("a.result > ", "column 12: the condition ends too early, after 'a.result >'", None),
@@ -259,12 +248,10 @@ def test_very_long_name_quickly_gets_no_suggestion() -> None:
 
 def test_hints_are_the_nearest_names_within_a_budget() -> None:
     budget = HintBudget(100)
-    assert [budget.suggestion("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
-    assert find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3) == [
-        "search",
-        "perch",
-        "searches",
-    ]
+    suggestions = [budget.suggestion("bok", ["book"]) for _ in range(6)]
+    assert suggestions == ["did you mean 'book'?"] * 5 + [None]
+    nearest_names = find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3)
+    assert nearest_names == ["search", "perch", "searches"]
     budget = HintBudget(MAX_HINT_COST)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
     assert {budget.suggestion(f"{name}s", names) for name in names * 20} == {
@@ -321,9 +308,8 @@ def test_unknown_keyword_of_an_input_schema_is_noted() -> None:
 
 
 def _notes(inputs: Any) -> list[tuple[str, str, str]]:
-    checked_plan = check_plan(
-        {"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}, {}, allow_unknown_tools=True
-    )
+    plan = {"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}
+    checked_plan = check_plan(plan, {}, allow_unknown_tools=True)
     return [(note.code, note.pointer, note.message) for note in checked_plan.notes]
 
 
@@ -359,10 +345,9 @@ def _quotes_code_other_than_commands(hint: str) -> bool:
 def test_hints_have_no_initial_capital_no_period_and_quote_only_commands() -> None:
     root = Path(dagwright.__file__).parent
     files = [file for pattern in _CHECKED_FILE_PATTERNS for file in root.glob(pattern)]
-    texts = [
-        text for text in (file.read_text(encoding="utf-8") for file in files) if re.search(r"hint *=|Problem\(", text)
-    ]
-    hints = [hint for text in texts for hint in _hints(ast.parse(text))]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    texts_with_hints = [text for text in texts if re.search(r"hint *=|Problem\(", text)]
+    hints = [hint for text in texts_with_hints for hint in _hints(ast.parse(text))]
     assert len(hints) > 30
     assert [
         hint for hint in hints if hint[:1].isupper() or hint.endswith(".") or _quotes_code_other_than_commands(hint)

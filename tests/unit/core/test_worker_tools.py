@@ -143,12 +143,8 @@ def test_references_and_sub_goals_are_checked_against_the_cards_of_worker_tools(
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
     ]
-    raw: Any = {
-        "sub_goals": [
-            {"id": 1, "worker": "find", "outputs": ["found", "more"], "goal_type": "deliverable"},
-            {"id": 2, "worker": "show", "params": {"width": 5}},
-        ]
-    }
+    find = {"id": 1, "worker": "find", "outputs": ["found", "more"], "goal_type": "deliverable"}
+    raw: Any = {"sub_goals": [find, {"id": 2, "worker": "show", "params": {"width": 5}}]}
     with pytest.raises(PlanInvalid) as caught:
         check_document(to_document(raw), tools=WORKER_TOOLS)
     assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
@@ -176,9 +172,8 @@ def test_call_of_a_worker_tool_is_marked_and_never_in_a_region() -> None:
     plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKER_TOOLS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKER_TOOLS["show"].worker
-    plan_with_regions = with_regions(
-        compiled_plan(plan_of(FIND_NODE, SHOW_NODE, SHOW_NODE | {"id": "c"}), tools=WORKER_TOOLS)
-    )
+    nodes = (FIND_NODE, SHOW_NODE, SHOW_NODE | {"id": "c"})
+    plan_with_regions = with_regions(compiled_plan(plan_of(*nodes), tools=WORKER_TOOLS))
     assert [node.kind for node in plan_with_regions.nodes] == ["tool", "tool", "tool"]
     tools = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=tools)).nodes[0].is_worker
@@ -205,13 +200,13 @@ def test_worker_tool_gets_its_sub_goal_with_slots_and_its_outputs_are_the_result
     assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
     refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
     whole_ref, deep_ref = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
-    bindings: list[Binding] = [
-        (("list", 0), (refs[0],)),
-        (("list", 1), (refs[1],)),
+    list_bindings: list[Binding] = [(("list", number), (ref,)) for number, ref in enumerate(refs)]
+    other_bindings: list[Binding] = [
         (("whole",), (whole_ref,)),
         (("deep",), (deep_ref,)),
         (("words",), ("about ", refs[0])),
     ]
+    bindings = [*list_bindings, *other_bindings]
     call_node = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
     result = prepare_call(Task("sg5", call_node, TaskRef(0), {}, []), WORKER_TOOLS).arguments["sub_goal"]
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
@@ -265,9 +260,8 @@ def test_partial_result_may_omit_slots_but_must_be_an_object() -> None:
     actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, TWO_SLOT_CARD)
     assert (actual.outputs, actual.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, TWO_SLOT_CARD).error is not None
-    assert unwrap_worker_result([1], TWO_SLOT_CARD).error == NodeError(
-        "invalid_result", "a worker tool must return an object of its slots"
-    )
+    error = NodeError("invalid_result", "a worker tool must return an object of its slots")
+    assert unwrap_worker_result([1], TWO_SLOT_CARD).error == error
     assert unwrap_worker_result([1]).outputs == [1]
 
 
@@ -276,20 +270,13 @@ def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
     assert actual.message == '{"of":[1]}'
     actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, TWO_SLOT_CARD)
     assert (actual.error, actual.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
-    stored_result = stored_from_json(
-        {
-            "ref": "r",
-            "name": "a.result",
-            "type": "object",
-            "bytes": 99_999,
-            "length": 3,
-            "projections": [
-                [["status"], {"value": "success"}],
-                [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
-                [["message"], {"value": "many"}],
-            ],
-        }
-    )
+    projections = [
+        [["status"], {"value": "success"}],
+        [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
+        [["message"], {"value": "many"}],
+    ]
+    shape = {"type": "object", "bytes": 99_999, "length": 3}
+    stored_result = stored_from_json({"ref": "r", "name": "a.result", **shape, "projections": projections})
     actual = unwrap_worker_result(stored_result, TWO_SLOT_CARD)
     assert (actual.error, actual.message) == (None, "many")
 
@@ -297,16 +284,11 @@ def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
 def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
     completed_record = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
     failed_record = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
-    results = [
-        worker_result_of("sg2", completed_record),
-        worker_result_of("sg3#2", failed_record),
-        worker_result_of("sg4", Record()),
-    ]
-    assert results == [
-        WorkerResult(2, "partial", {"found": 1}, message="the rest is missing"),
-        WorkerResult(3, "failed", error="tool_failed: no luck"),
-        None,
-    ]
+    partial_result = WorkerResult(2, "partial", {"found": 1}, message="the rest is missing")
+    assert worker_result_of("sg2", completed_record) == partial_result
+    failed_result = WorkerResult(3, "failed", error="tool_failed: no luck")
+    assert worker_result_of("sg3#2", failed_record) == failed_result
+    assert worker_result_of("sg4", Record()) is None
     assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
     with pytest.raises(ValueError, match="done"):
         WorkerResult(status="done")  # type: ignore[arg-type] # an untyped caller can pass this
@@ -317,16 +299,16 @@ def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
 def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() -> None:
     superseded_record = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
-    results = [
-        worker_result_of("sg1", replace(superseded_record, result={"found": 1})),
-        worker_result_of("sg1", replace(superseded_record, error=NodeError("tool_failed", "no luck"))),
-        worker_result_of("sg1", superseded_record),
-        worker_result_of("sg1", replace(superseded_record, error=dependency_error)),
-        worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=dependency_error)),
-        worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
+    records = [
+        replace(superseded_record, result={"found": 1}),
+        replace(superseded_record, error=NodeError("tool_failed", "no luck")),
+        superseded_record,
+        replace(superseded_record, error=dependency_error),
+        Record(NodeStatus.BLOCKED, error=dependency_error),
+        Record(NodeStatus.SKIPPED, reason="the budget is used up"),
     ]
     success = WorkerResult(1, "success", {"found": 1})
-    failure, over_budget = (
-        WorkerResult(1, "failed", error=error) for error in ("tool_failed: no luck", "the budget is used up")
-    )
+    failure = WorkerResult(1, "failed", error="tool_failed: no luck")
+    over_budget = WorkerResult(1, "failed", error="the budget is used up")
+    results = [worker_result_of("sg1", record) for record in records]
     assert results == [success, failure, None, None, None, over_budget]

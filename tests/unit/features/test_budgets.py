@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.budget_limits import Limit, LimitKind, limits_from_json
-from dagwright.core.model.requests import Feedback
+from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.states import NO_USAGE, Attempt, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -38,8 +37,12 @@ from tests.support.plan_building import (
     statuses_of,
 )
 
-MODEL_TOOL = ToolDeclaration("call_model", Effects.READ)
-READER_TOOL = ToolDeclaration("read_model_plan", Effects.READ)
+ALL_TOOLS = {
+    **TOOLS,
+    **{name: ToolDeclaration(name, Effects.READ) for name in ("call_model", "read_model_plan")},
+    "ask_model": ToolDeclaration("ask_model", Effects.READ, uses_models=True),
+}
+HUMAN = {"type": "CLARIFICATION", "prompt": "Which?"}
 
 
 def model_node(
@@ -51,10 +54,7 @@ def model_node(
 
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
-    plan = compiled_plan(
-        plan_of(*nodes, **fields), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL, READER_TOOL.name: READER_TOOL}
-    )
-    return started_scheduler(plan, setup={"budget": budget})
+    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=ALL_TOOLS), setup={"budget": budget})
 
 
 def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
@@ -121,14 +121,12 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
 
 
 def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
-    budget: dict[LimitKind, Limit] = {"calls": 1}
-    scheduler = partly_spent_run(
-        model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]), budget=Budget(budget, "finish")
-    )
+    nodes = (model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]))
+    scheduler = partly_spent_run(*nodes, budget=Budget({"calls": 1}, "finish"))
     assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, open_requests(scheduler)) == (True, {})
     nodes = (model_node("p"), node("read", "p", tool="read_model_plan"), model_node("b"))
-    scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
+    scheduler = partly_spent_run(*nodes, budget=Budget({"calls": 1}, "finish"))
     assert statuses_of(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
     assert ids_of(start_ready_tasks(scheduler)) == ["read"]
 
@@ -158,10 +156,10 @@ def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, as if a model wrote them into its plan during the run."""
-    new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL}).nodes
+    new_nodes = compiled_plan(plan_of(*nodes), tools=ALL_TOOLS).nodes
     base = scheduler.plan.visible_count
     shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]
-    add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL_TOOL.name: MODEL_TOOL}), at=1.0)
+    add_early_nodes(scheduler, Extension(base, shifted_nodes, ALL_TOOLS), at=1.0)
 
 
 def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish() -> None:
@@ -197,8 +195,7 @@ def test_run_that_has_used_its_time_starts_no_node_until_a_person_adds_time_or_f
     assert reason_of(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
     assert (scheduler.status().value, list(open_requests(scheduler))) == ("waiting", ["budget"])
     # The request stays open for a week of simulated time.
-    late_answer = Feedback("budget", {"data": {"time": "5s"}}, "ann")
-    assert scheduler.features.feedback.answer(late_answer, 600_000.0) is None
+    assert answer_request(scheduler, "budget", {"data": {"time": "5s"}}, "ann", at=600_000.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
     assert (budget_of(scheduler).busy_time.seconds, scheduler.status().value) == (12.0, "completed")
@@ -211,8 +208,9 @@ def test_run_that_has_used_its_time_starts_no_node_until_a_person_adds_time_or_f
 
 
 def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
-    human = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}
-    scheduler = run_of(human, node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish"))
+    scheduler = run_of(
+        node("ask", human=HUMAN), node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish")
+    )
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=90.0)
     assert start_ready_tasks(scheduler, at=90.0) == []
@@ -224,9 +222,8 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
 
 
 def test_lost_call_uses_its_estimate_and_unsent_call_uses_nothing() -> None:
-    scheduler = run_of(
-        model_node("a", max_tokens=250), model_node("b", "a", join="all_done"), budget=Budget({"tokens": 390})
-    )
+    nodes = (model_node("a", max_tokens=250), model_node("b", "a", join="all_done"))
+    scheduler = run_of(*nodes, budget=Budget({"tokens": 390}))
     start_ready_tasks(scheduler)
     scheduler.task_cancelled("a", at=1.0)
     assert start_ready_tasks(scheduler) == []
@@ -249,12 +246,10 @@ def test_budget_request_closes_when_no_call_waits_and_request_ids_are_unique() -
     assert answer_budget_request(scheduler, {"tokens": 1}, "budget#0#0") is None
     assert list(open_requests(scheduler)) == ["budget#0#0#2"]
     scheduler = partly_spent_run(model_node("a"), model_node("b"), budget=Budget({"calls": 1}))
-    human_nodes = compiled_plan(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    human_nodes = compiled_plan(plan_of(node("budget", human=HUMAN))).nodes
     add_nodes(scheduler, Extension(2, human_nodes), Actor("ann", None, "update"), at=2.0)
-    assert [(each.id, each.task) for each in open_requests(scheduler).values()] == [
-        ("budget", "~budget"),
-        ("budget#2", "budget"),
-    ]
+    requests = [(each.id, each.task) for each in open_requests(scheduler).values()]
+    assert requests == [("budget", "~budget"), ("budget#2", "budget")]
     assert answer_budget_request(scheduler, {"calls": 5}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
@@ -344,11 +339,8 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
 
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
-    grandchild_usage, child_usage = (
-        {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)},
-        {"turn1": Usage(calls=1)},
-    )
-    budget.apply_report("sub", BudgetReport({}, {**grandchild_usage, **child_usage}), added_nodes=0)
+    usage = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
+    budget.apply_report("sub", BudgetReport({}, usage), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]
     budget.raise_limits({"calls": 1})
@@ -372,11 +364,8 @@ def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
 
 def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
     arguments = {"config": {"max_tokens": 100}, "messages": [], "previous_conversation": "sha256:0"}
-    nodes = (
-        model_node("turn1"),
-        node("turn1.1", "turn1"),
-        node("turn2", "turn1.1", tool="call_model", arguments=arguments),
-    )
+    call = node("turn2", "turn1.1", tool="call_model", arguments=arguments)
+    nodes = (model_node("turn1"), node("turn1.1", "turn1"), call)
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)
@@ -407,11 +396,9 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
 
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
-    model_tool = ToolDeclaration("ask_model", Effects.READ, uses_models=True)
     nodes = [node(node_id, tool="ask_model", arguments={"text": "x" * 300}) for node_id in ("a", "b")]
     budget = Budget({"tokens": 2_000})
-    plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, model_tool.name: model_tool})
-    scheduler = started_scheduler(plan, setup={"budget": budget})
+    scheduler = run_of(*nodes, node("c"), budget=budget)
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert budget.reservations["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(1_500))
@@ -420,8 +407,7 @@ def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() 
 
 
 def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> None:
-    sub_plan = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
-    sub_plan_nodes = [{"id": node_id, "plan": sub_plan} for node_id in ("s", "t")]
+    sub_plan_nodes = [node(node_id, plan=plan_of(node("q", human=HUMAN))) for node_id in ("s", "t")]
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*sub_plan_nodes, node("a", "s"), budget=budget)
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]

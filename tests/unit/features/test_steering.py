@@ -51,9 +51,8 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler.complete("a", 1, at=2.0)
     scheduler = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
     assert (ids_of(start_ready_tasks(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
-    assert current_notes(scheduler) == [
-        {"code": "paused", "node_id": None, "message": "nothing new starts: paused by ann"}
-    ]
+    message = "nothing new starts: paused by ann"
+    assert current_notes(scheduler) == [{"code": "paused", "node_id": None, "message": message}]
     assert apply_command(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
     assert apply_command(Resume(), scheduler, at=4.0) is None
     assert apply_command(Resume(), scheduler, at=4.0) == "the run is not paused"
@@ -67,9 +66,8 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
 
 
 def _limited_scheduler(max_in_flight: int) -> RunScheduler:
-    return started_scheduler(
-        compiled_plan(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=max_in_flight
-    )
+    plan = compiled_plan(plan_of(*map(node, "abcd")))
+    return started_scheduler(plan, setup=_DEADLINE, at=10.0, max_in_flight=max_in_flight)
 
 
 def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
@@ -108,9 +106,8 @@ def test_ended_run_rejects_commands_and_stopped_run_rejects_a_second_cancellatio
     scheduler = _limited_scheduler(500)
     for name in ids_of(start_ready_tasks(scheduler)):
         scheduler.complete(name, 1, at=11.0)
-    assert [apply_command(command, scheduler, at=12.0) for command in (Cancel(), Pause(), SetLimits(2))] == [
-        "the run has ended"
-    ] * 3
+    rejections = [apply_command(command, scheduler, at=12.0) for command in (Cancel(), Pause(), SetLimits(2))]
+    assert rejections == ["the run has ended"] * 3
     assert scheduler.status() is RunStatus.COMPLETED
     scheduler = _limited_scheduler(500)
     assert apply_command(Cancel(ANN), scheduler, at=12.0) is None
@@ -143,6 +140,12 @@ class _FakeRun:
         self.commands = CommandHandler(self.notes)
         self.scheduler: RunScheduler | None = None
 
+    @classmethod
+    def started(cls, *nodes: dict[str, Any]) -> "_FakeRun":
+        run = cls()
+        run.start(*nodes)
+        return run
+
     def send(self, name: str, message: Any = None, *, source: MessageSource = "signal") -> CommandResult:
         return self.handle(name, lambda: message, source=source)
 
@@ -159,6 +162,9 @@ class _FakeRun:
         return [(note["code"], note["message"]) for note in self.notes.to_json()]
 
 
+_STORED = CommandResult(confirmation="stored until the run has loaded its plan")
+
+
 def _raise_message_invalid() -> Any:
     raise MessageInvalid("the payload is not JSON: x")
 
@@ -173,10 +179,7 @@ def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
     run.send(wire.PAUSE, {"by": "bob"}, source="update")
     run.send(wire.RESUME)
-    assert (first_result, run.reported_notes) == (
-        CommandResult(confirmation="stored until the run has loaded its plan"),
-        [],
-    )
+    assert (first_result, run.reported_notes) == (_STORED, [])
     scheduler = run.start()
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert run.reported_notes == [
@@ -209,8 +212,7 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
 
 
 def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
-    run = _FakeRun()
-    run.start()
+    run = _FakeRun.started()
     for command_id in ({"command_id": "1"}, {"command_id": "2"}, {}, {"command_id": 3}):
         run.send(wire.PAUSE, {"by": "ann", **command_id})
         run.send(wire.RESUME, {"by": "ann"})
@@ -218,8 +220,7 @@ def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
 
 
 def test_rejected_messages_leave_one_note_each() -> None:
-    run = _FakeRun()
-    run.start()
+    run = _FakeRun.started()
     run.send(wire.CANCEL, {"by": "ann"}, source="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
@@ -228,9 +229,8 @@ def test_rejected_messages_leave_one_note_each() -> None:
     run = _FakeRun()
     for number in range(MAX_EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
-    assert run.reported_notes[-1][1].startswith(
-        "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
-    )
+    rejection = "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
+    assert run.reported_notes[-1][1].startswith(rejection)
     assert run.send(wire.CANCEL).rejection is None
     assert run.start().status() is RunStatus.CANCELLED
 
@@ -261,33 +261,26 @@ def test_first_valid_early_answer_is_applied_and_other_answers_are_rejected_with
     for by, answer in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request_id": "check", "answer": answer, "by": by}
         assert run.commands.rejection_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
-        assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
-            confirmation="stored until the run has loaded its plan"
-        )
+        assert run.send(wire.SIGNAL_FEEDBACK, message) == _STORED
     scheduler = run.start(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
+    closed_request = scheduler.features.feedback.requests.closed["check"]
+    message = '\'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'
     assert run.reported_notes == [
-        (
-            "message_rejected",
-            'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17',
-        ),
-        ("message_rejected", f"feedback: {scheduler.features.feedback.requests.closed['check'].reason('check')}"),
+        ("message_rejected", f"feedback: {message}"),
+        ("message_rejected", f"feedback: {closed_request.reason('check')}"),
     ]
-    assert scheduler.features.feedback.requests.closed["check"].by == "ann"
+    assert closed_request.by == "ann"
 
 
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
 def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
-    run = _FakeRun()
-    run.start()
+    run = _FakeRun.started()
     assert run.handle(name, _raise_message_invalid).rejection is None
-    run = _FakeRun()
-    run.start()
+    run = _FakeRun.started()
     reason = "the payload is not JSON: x"
-    assert (
-        run.handle(wire.SET_LIMITS, _raise_message_invalid).rejection
-        == run.handle(wire.SET_LIMITS, _raise_message_invalid, source="update").rejection
-    )
+    results = [run.handle(wire.SET_LIMITS, _raise_message_invalid, source=source) for source in ("signal", "update")]
+    assert results[0].rejection == results[1].rejection
     assert run.commands.rejection_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
     assert run.reported_notes == [("message_rejected", f"set_limits: {reason}")]
 
@@ -298,13 +291,12 @@ def test_defect_in_decoding_rejects_messages_but_the_run_can_still_be_cancelled(
     run = _FakeRun()
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _raise_key_error)
-    result = run.send(wire.RETRY_NODE, {"node_id": "a"})
-    assert (result.rejection, type(result.error)) == ("InternalError: KeyError: 'x'", KeyError)
-    assert run.commands.rejection_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "InternalError: KeyError: 'x'"
-    assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
-        confirmation="the run is being stopped", note=("cancel", "cancelled")
-    )
     rejection = "InternalError: KeyError: 'x'"
+    result = run.send(wire.RETRY_NODE, {"node_id": "a"})
+    assert (result.rejection, type(result.error)) == (rejection, KeyError)
+    assert run.commands.rejection_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == rejection
+    cancel_result = CommandResult(confirmation="the run is being stopped", note=("cancel", "cancelled"))
+    assert run.send(wire.CANCEL, {"by": "ann"}) == cancel_result
     assert run.reported_notes == [
         ("message_rejected", f"retry_node: {rejection}"),
         ("message_rejected", f"cancel: {rejection}"),
