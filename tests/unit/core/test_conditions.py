@@ -49,9 +49,8 @@ def evaluate(text: str, **scope: Any) -> bool:
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = check_condition(text, IDS.__contains__)
     read_nodes = {name: nodes[name] for name in condition.nodes}
-    return _evaluate_parsed(
-        condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope
-    )
+    inputs = {"quarter": "Q1", "n": 2, "word": "\u00e9"}
+    return _evaluate_parsed(condition, {"nodes": read_nodes, "inputs": inputs} | scope)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +171,8 @@ def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
     """Return a scheduler in which `facts` is completed and the condition of the map `m` is evaluated."""
-    scheduler = started_run(
-        node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
-    )
+    map_node = node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when)
+    scheduler = started_run(node("facts"), map_node, inputs={"items": items})
     scheduler.complete("facts", result, at=1.0)
     return scheduler
 
@@ -228,9 +226,8 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
     monkeypatch.setattr("dagwright.core.expressions.conditions.measure_value", measure)
     scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
-    assert statuses_of(scheduler) == {"a": "completed", "n0": "skipped"} | {
-        f"n{number}": "ready" for number in range(1, 5)
-    }
+    ready_nodes = dict.fromkeys(("n1", "n2", "n3", "n4"), "ready")
+    assert statuses_of(scheduler) == {"a": "completed", "n0": "skipped", **ready_nodes}
     assert measured_nodes == ["a"]
 
 

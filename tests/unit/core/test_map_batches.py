@@ -113,9 +113,9 @@ def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default(
     scheduler.complete(first_task.id, 1, at=2.0)
     scheduler.fail(second_task.id, NodeError("odd", "no luck"), at=2.0)
     encoded = map_batch_end_to_json(scheduler, [])["map_batch"]
-    assert map_batch_end_from_json(encoded, MapBatch(0, 2)) == MapBatchEnd(
-        NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")
-    )
+    error = NodeError("odd", "no luck")
+    expected = MapBatchEnd(NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=error)
+    assert map_batch_end_from_json(encoded, MapBatch(0, 2)) == expected
 
 
 @pytest.mark.parametrize("ended_task_count", range(6))
@@ -145,14 +145,12 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_task_count: int
 
 def test_small_map_runs_in_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 500)
-    scheduler = started_scheduler(
-        compiled_plan(plan_of(*(_map_node(f"m{number}", 200) for number in range(4)))), max_in_flight=500
-    )
+    plan = compiled_plan(plan_of(*(_map_node(f"m{number}", 200) for number in range(4))))
+    scheduler = started_scheduler(plan, max_in_flight=500)
     tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks if task.is_child_run] == ["m2[0-199]", "m3[0-199]"]
-    assert [task.id for task in tasks if not task.is_child_run] == [
-        f"m{number}[{key}]" for number in (0, 1) for key in range(200)
-    ]
+    item_ids = [f"m{number}[{key}]" for number in (0, 1) for key in range(200)]
+    assert [task.id for task in tasks if not task.is_child_run] == item_ids
     assert scheduler.state.map_concurrency(2) == MapConcurrency(1, 500)
 
 
@@ -236,12 +234,9 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
     scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
     running_tasks, running_counts = start_ready_tasks(scheduler), []
     while running_tasks:
-        running_counts.append(
-            sum(
-                scheduler.state.map_concurrency(task.ref.node).max_items if task.is_child_run else 1
-                for task in running_tasks
-            )
-        )
+        max_items = [scheduler.state.map_concurrency(task.ref.node).max_items for task in running_tasks]
+        widths = [count if task.is_child_run else 1 for task, count in zip(running_tasks, max_items, strict=True)]
+        running_counts.append(sum(widths))
         task = running_tasks.pop(0)
         if task.is_child_run:
             _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
@@ -259,8 +254,7 @@ def test_running_map_batches_keep_their_slots_after_continue_as_new() -> None:
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     successor = restored_scheduler(scheduler, plan, max_in_flight=10)
     assert start_ready_tasks(successor) == []
-    first_task = Task(
-        ids[0], successor.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=successor.state.map_batch_of(ids[0])
-    )
+    map_batch = successor.state.map_batch_of(ids[0])
+    first_task = Task(ids[0], successor.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=map_batch)
     _end_map_batch(successor, first_task)
     assert [task.id for task in start_ready_tasks(successor)] == ["m1[300-599]"]

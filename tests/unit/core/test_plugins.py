@@ -58,9 +58,8 @@ def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Pat
 
 
 def test_error_for_a_duplicate_command_group_names_both_plugins(tmp_path: Path) -> None:
-    entry_points = [
-        write_plugin(tmp_path, name, PLUGIN_TEMPLATE.format("commands={'go': 'x:y'}")) for name in ("first", "second")
-    ]
+    source = PLUGIN_TEMPLATE.format("commands={'go': 'x:y'}")
+    entry_points = [write_plugin(tmp_path, name, source) for name in ("first", "second")]
     with using_plugins(entry_points, tmp_path), pytest.raises(PluginError) as error:
         plugins_by_name("command group", lambda plugin: plugin.commands)
     assert str(error.value) == (
@@ -105,9 +104,8 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     [toy_settings] = environment_of(settings).app_settings.values()
     assert getattr(toy_settings, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
-    extender = goal_from_document(
-        {"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declarations
-    ).extender
+    goal = {"goal": "Put the lamp on the long shelf.", "profile": "intents"}
+    extender = goal_from_document(goal, declarations).extender
     assert extender is not None
     lookup = extender["schema"]["$defs"]["Lookup"]["properties"]
     assert lookup["entity_type"]["description"] == "One of place, shelf, rack."
@@ -130,9 +128,8 @@ def plan_with_lookup(**fields: str) -> dict[str, object]:
 )
 def test_lookups_are_checked_by_the_resolver_of_the_application(fields: dict[str, str], message: str) -> None:
     declarations = load_toolset(Settings()).declarations()
-    assert [lookup.filters for lookup in check_plan(plan_with_lookup(aisle="b"), declarations).lookups] == [
-        (("aisle", "B"),)
-    ]
+    [lookup] = check_plan(plan_with_lookup(aisle="b"), declarations).lookups
+    assert lookup.filters == (("aisle", "B"),)
     with pytest.raises(PlanInvalid, match=message):
         check_plan(plan_with_lookup(**fields), declarations)
 

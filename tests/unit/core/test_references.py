@@ -78,6 +78,9 @@ def _input_hint(name: str) -> str:
     return f"write {{{{PLACEHOLDER_{name}}}}} for the input {name!r}, or \\{{{{ where two braces are meant as text"
 
 
+_UNKNOWN_FIELD = "'a' has no field 'resulting'; a node has result, status, error"
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint", "unknown_node"),
     [
@@ -88,12 +91,7 @@ def _input_hint(name: str) -> str:
         ("{{ inputs.quarter }}", "not a reference", _input_hint("quarter"), None),
         ("{{any thing}}", "not a reference", "write \\{{ where two braces are meant as text", None),
         ("{{PLACEHOLDER_}}", "not a reference", "write \\{{ where two braces are meant as text", None),
-        (
-            "{{a.resulting}}",
-            "'a' has no field 'resulting'; a node has result, status, error",
-            "did you mean 'result'?",
-            None,
-        ),
+        ("{{a.resulting}}", _UNKNOWN_FIELD, "did you mean 'result'?", None),
     ],
 )
 def test_invalid_reference_is_rejected_with_a_hint(
@@ -101,9 +99,9 @@ def test_invalid_reference_is_rejected_with_a_hint(
 ) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    assert [(each.message, each.hint, each.unknown_node) for each in caught.value.invalid_references] == [
-        (message, hint, unknown_node)
-    ]
+    [invalid_reference] = caught.value.invalid_references
+    actual = (invalid_reference.message, invalid_reference.hint, invalid_reference.unknown_node)
+    assert actual == (message, hint, unknown_node)
 
 
 def test_all_invalid_references_of_a_text_are_reported() -> None:
@@ -290,9 +288,8 @@ def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
 
 def test_query_that_many_items_share_is_evaluated_once() -> None:
     query = "{{rows.result[?@.kind == 'b'].n}}"
-    scheduler = started_run(
-        node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": query})
-    )
+    map_node = node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": query})
+    scheduler = started_run(node("rows"), map_node)
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = start_ready_tasks(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200

@@ -18,9 +18,8 @@ def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, 
 
 
 def test_duplicate_ids_self_dependencies_and_unknown_dependencies_are_reported() -> None:
-    assert problems_in(node("a"), node("b"), node("a")) == [
-        ("duplicate_id", "/nodes/2/id", "a", "duplicate node id 'a' (nodes 0 and 2)", None)
-    ]
+    message = "duplicate node id 'a' (nodes 0 and 2)"
+    assert problems_in(node("a"), node("b"), node("a")) == [("duplicate_id", "/nodes/2/id", "a", message, None)]
     assert [problem[0] for problem in problems_in(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
     assert problems_in(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
         ("self_dependency", "/nodes/0", "a", "'a' depends on itself", None),
@@ -69,9 +68,8 @@ def test_cycle_is_reported_once_with_all_its_nodes() -> None:
     assert problems_in(*nodes) == [
         ("cycle", "/nodes/0", "c", "CircularDependencyError: c → b → a → c", "remove one of these dependencies")
     ]
-    ((code, _, first_id, message, _),) = problems_in(
-        *(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260))
-    )
+    ring = [node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260)]
+    ((code, _, first_id, message, _),) = problems_in(*ring)
     assert (code, first_id) == ("cycle", "n0")
     assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
 
@@ -100,11 +98,7 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
         ({"arguments": [1]}, "/arguments", "arguments: expected an object, not [1]"),
         ({"priority": 9}, "/priority", "priority: expected at most 5, not 9"),
         ({"priority": "1"}, "/priority", "priority: expected a whole number, not '1'"),
-        (
-            {"timeout": "soon"},
-            "/timeout",
-            "timeout: 'soon' is not a duration; write a number and a unit, such as 500ms",
-        ),
+        ({"timeout": "soon"}, "/timeout", "timeout: 'soon' is not a duration; write a number and a unit, such as "),
         ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
         ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: expected at least 1, not 0"),
         ({"when": "a.result >"}, "/when", "when: column 11: the condition ends too early"),
@@ -215,13 +209,15 @@ def test_unknown_compensating_tool_is_rejected_and_a_known_tool_is_compiled_into
     book_tool = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"
-    hint = "name its module: --tools on the command line, tools=[...] in Python"
     (problem,) = problems_of(raw, tools={"book": book_tool})
-    assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
+    assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", _TOOLS_HINT)
     assert check(raw, tools={"book": book_tool}, allow_unknown_tools=True).edge_count == 0
     undo_tool = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
     plan = compiled_plan(raw, tools={"book": book_tool, "free": undo_tool, "other": undo_tool})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
+
+
+_TOOLS_HINT = "name its module: --tools on the command line, tools=[...] in Python"
 
 
 @pytest.mark.parametrize(
@@ -229,11 +225,7 @@ def test_unknown_compensating_tool_is_rejected_and_a_known_tool_is_compiled_into
     [
         ("typd", "did you mean 'typed'?"),
         ("typ", "did you mean 'typed'?"),
-        (
-            "github.create_issue",
-            "name its module: --tools on the command line, tools=[...] in Python, or the JSON file with the MCP server "
-            "'github'",
-        ),
+        ("github.create_issue", f"{_TOOLS_HINT}, or the JSON file with the MCP server 'github'"),
     ],
 )
 def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str, hint: str) -> None:

@@ -31,6 +31,13 @@ def problems_of(text: str, **options: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.message) for problem in caught.value.problems]
 
 
+def document_problems(text: str, **options: Any) -> list[tuple[str, str, str]]:
+    """Return the problems of a text that was read without repairs."""
+    document, repairs = read_written_plan(text, **options)
+    assert not repairs
+    return [(problem.code, problem.pointer, problem.message) for problem in document.problems]
+
+
 def nodes_of(text: str, **options: Any) -> list[Any]:
     document, _ = read_written_plan(text, **options)
     assert not document.problems
@@ -82,14 +89,10 @@ def test_json_of_models_is_parsed_and_every_repair_is_reported(text: str, value:
 
 def test_repair_reports_its_pointer_and_offset() -> None:
     text = 'x {"a": [1, 2,]}'
+    messages = ("text before the plan was skipped", "there is a comma before the closing ']'")
     assert [repair.to_json() for repair in read_written_json(text).repairs] == [
-        {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
-        {
-            "code": "trailing_comma",
-            "pointer": "/a/2",
-            "offset": 14,
-            "message": "there is a comma before the closing ']'",
-        },
+        {"code": "prose", "pointer": "", "offset": 0, "message": messages[0]},
+        {"code": "trailing_comma", "pointer": "/a/2", "offset": 14, "message": messages[1]},
     ]
 
 
@@ -128,10 +131,8 @@ def test_ambiguous_or_invalid_json_is_rejected_with_the_reason(text: str, code: 
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        *(
-            (form, "{{a.result}}")
-            for form in ("$1", "${1}", "#E1", "<node-1>", "<GENERATED>-1", "{{1}}", "{{ a }}", "@result_1", "$var1$")
-        ),
+        *((form, "{{a.result}}") for form in ("$1", "${1}", "#E1", "<node-1>", "<GENERATED>-1", "{{1}}")),
+        *((form, "{{a.result}}") for form in ("{{ a }}", "@result_1", "$var1$")),
         ("$var1.x[0]$", "{{a.result.x[0]}}"),
         ("$a.x$", "{{a.result.x}}"),
         ("take $1, then <node-1>.", "take {{a.result}}, then {{a.result}}."),
@@ -168,12 +169,9 @@ def test_ids_and_dependencies_may_be_numbers() -> None:
 
 
 def test_ambiguous_or_unknown_node_number_is_rejected() -> None:
-    document, repairs = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
     message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both are possible"
-    assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
-        ("ambiguous", "/nodes/2/arguments/x", message)
-    ]
-    assert not repairs
+    text = plan_of(node("a"), node("b"), node("c", x="<node-1>"))
+    assert document_problems(text) == [("ambiguous", "/nodes/2/arguments/x", message)]
     document, _ = read_written_plan(plan_of(node("a"), node("b", x="#E7 and <node-9>")))
     assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
 
@@ -197,12 +195,9 @@ def test_misspelled_tool_name_is_repaired(tool: str, expected: str) -> None:
 
 
 def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed() -> None:
-    document, repairs = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
     message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
-    assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
-        ("unknown_tool", "/nodes/0/tool", message)
-    ]
-    assert not repairs
+    text = plan_of(node("a", "read_filex"))
+    assert document_problems(text, tools=TOOLS) == [("unknown_tool", "/nodes/0/tool", message)]
     assert nodes_of(plan_of(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
 
 
@@ -222,17 +217,13 @@ def test_text_plan_in_a_response_is_parsed_without_its_truncated_last_step(
 
 
 def test_repairs_of_one_kind_are_limited() -> None:
-    _, repairs = read_written_plan(
-        '{"plan": 1, "nodes": [{"id": "a", "tool": "t", "arguments": {"x": [' + "True, " * 500 + "]}}]}"
-    )
+    arguments = '{"x": [' + "True, " * 500 + "]}"
+    _, repairs = read_written_plan('{"nodes": [{"id": "a", "tool": "t", "arguments": ' + arguments + "}]}")
     assert [repair.code for repair in repairs] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
     assert repairs[-1].message == "and in 480 more places"
     text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
-    messages = [
-        repair.message
-        for repair in summarize_repairs(limit_repairs(read_written_json(text).repairs))
-        if repair.code == "single_quotes"
-    ]
+    repairs = summarize_repairs(limit_repairs(read_written_json(text).repairs))
+    messages = [repair.message for repair in repairs if repair.code == "single_quotes"]
     assert messages == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
     literal_repairs = list(summarize_repairs(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literal_repairs) == 2

@@ -52,6 +52,9 @@ def short_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any
     return node(node_id, *dependencies, **{"tool": "short", **fields})
 
 
+_CHAIN = (short_node("a"), short_node("b", "a"), short_node("c", "b"))
+
+
 def start_batch(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
     """Start all ready tasks. Return the IDs of the tasks that may share an activity, and of their followers."""
     tasks = []
@@ -69,11 +72,8 @@ def result_of(*node_ids: str, detached_failures: Mapping[str, str | None] | None
         detached_failures: call that needs an activity of its own -> its failure, or `None` if the call was not made.
     """
     metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(2, 0.0, "")}
-    ended_calls = [
-        CallEnd(node_id, Payload(metadata=metadata, data=pydantic_core.to_json(node_id.upper())))
-        for node_id in node_ids
-    ]
-    return CallBatchResult(ended_calls, detached_failures or {})
+    payloads = [Payload(metadata=metadata, data=pydantic_core.to_json(node_id.upper())) for node_id in node_ids]
+    return CallBatchResult([*map(CallEnd, node_ids, payloads)], detached_failures or {})
 
 
 def statuses_of(scheduler: RunScheduler) -> dict[str, str]:
@@ -101,23 +101,11 @@ def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
     assert start_batch(scheduler) == (["a"], ["b", "c", "joined"])
 
 
-@pytest.mark.parametrize(
-    ("nodes", "options", "separate_tools", "expected"),
-    [
-        # Calls that need an approval, and calls of slow tools, have activities of their own.
-        (
-            [short_node("a"), short_node("b", "a", tool="sends")],
-            {"policy": policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})},
-            (),
-            (["a"], []),
-        ),
-        ([short_node("a"), short_node("b", "a", tool="sends"), short_node("c", "a")], {}, ("sends",), (["a"], ["c"])),
-    ],
-)
-def test_calls_that_need_approval_or_have_slow_tools_are_not_followers(
-    nodes: list[dict[str, Any]], options: dict[str, Any], separate_tools: tuple[str, ...], expected: Any
-) -> None:
-    assert start_batch(start_plan(*nodes, **options), separate_tools=separate_tools) == expected
+def test_calls_that_need_approval_or_have_slow_tools_are_not_followers() -> None:
+    nodes = (short_node("a"), short_node("b", "a", tool="sends"), short_node("c", "a"))
+    policy = policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})
+    assert start_batch(start_plan(*nodes, policy=policy)) == (["a"], ["c"])
+    assert start_batch(start_plan(*nodes), separate_tools=("sends",)) == (["a"], ["c"])
 
 
 def test_batch_has_a_limited_number_of_calls_and_keeps_the_parallel_limit_of_its_run() -> None:
@@ -131,9 +119,7 @@ def test_batch_has_a_limited_number_of_calls_and_keeps_the_parallel_limit_of_its
 
 
 def test_results_complete_the_calls_and_their_followers_in_order() -> None:
-    scheduler = start_plan(
-        short_node("a"), short_node("b", "a"), short_node("c", "b"), node("d", "b"), short_node("e", "c")
-    )
+    scheduler = start_plan(*_CHAIN, node("d", "b"), short_node("e", "c"))
     start_batch(scheduler)
     assert apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0) == []
     assert statuses_of(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready", "e": "pending"}
@@ -145,7 +131,7 @@ def test_results_complete_the_calls_and_their_followers_in_order() -> None:
 
 
 def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
-    scheduler = start_plan(short_node("a"), short_node("b", "a"), short_node("c", "b"))
+    scheduler = start_plan(*_CHAIN)
     start_batch(scheduler)
     Pause().apply(scheduler, at=1.5)
     apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0)
@@ -167,13 +153,8 @@ def test_commands_on_nodes_of_a_batch_take_precedence() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_followers_of_a_node_with_a_manual_result_drop_their_batch_results(is_cancelled: bool) -> None:
-    scheduler = start_plan(
-        short_node("a"),
-        short_node("manual", "a"),
-        short_node("b", "manual"),
-        short_node("c", "b"),
-        short_node("d", "a"),
-    )
+    followers = (short_node("manual", "a"), short_node("b", "manual"), short_node("c", "b"), short_node("d", "a"))
+    scheduler = start_plan(short_node("a"), *followers)
     start_batch(scheduler)
     Pause().apply(scheduler, at=1.5)
     SetResult("manual", "mine").apply(scheduler, at=2.0)
@@ -185,7 +166,7 @@ def test_followers_of_a_node_with_a_manual_result_drop_their_batch_results(is_ca
 
 
 def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
-    scheduler = start_plan(short_node("a"), short_node("b", "a"), short_node("c", "b"))
+    scheduler = start_plan(*_CHAIN)
     start_batch(scheduler)
     scheduler.cancel(2.0, reason="enough")
     assert statuses_of(scheduler) == {"a": "running", "b": "cancelled", "c": "cancelled"}

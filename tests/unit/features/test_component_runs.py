@@ -10,7 +10,6 @@ from dagwright.core.model.states import STILL_OUTSIDE, Attempt, NodeError, RunSt
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.admission import BudgetAdmission
 from dagwright.features.budgets.budget import Budget
 from dagwright.features.feedback.component import HumanFeedback
@@ -21,10 +20,10 @@ from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses_of
-from tests.support.plan_building import node
+from tests.support.plan_building import NoExtension, node
 
 
-class OneNodeExtender:
+class OneNodeExtender(NoExtension):
     """Extender that adds one node after the first node has ended."""
 
     def next_extension(self, state: RunState) -> Extension | None:
@@ -37,9 +36,6 @@ class OneNodeExtender:
 
     def is_reserved(self, node_id: str) -> bool:
         return node_id == "more"
-
-    def rejection_of_result(self, node_id: str, result: Any) -> str | None:
-        return None
 
 
 def test_extender_adds_nodes_when_nothing_can_run() -> None:
@@ -60,9 +56,8 @@ def test_fork_reuses_only_results_with_the_same_fingerprint() -> None:
     scheduler, reuse = single_component_scheduler(state, ForkReuse)
     produced_by = {"run_id": "other", "node_id": "a"}
     same_result = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, produced_by=produced_by)
-    reuse.set_table(
-        ReuseTable({"a": same_result, "b": ReusableResult("changed", scope="other", has_result=True, result=8)})
-    )
+    other_result = ReusableResult("changed", scope="other", has_result=True, result=8)
+    reuse.set_table(ReuseTable({"a": same_result, "b": other_result}))
     scheduler.start(0.0)
     task = scheduler.next_task(0.0)
     assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, produced_by)
@@ -79,10 +74,8 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     scheduler.complete("b", 1, at=1.0)
     assert scheduler.next_timer == 5.0
     scheduler.advance(5.0)
-    assert (statuses_of(scheduler), scheduler.records[0].reason) == (
-        {"a": "cancelled", "b": "completed"},
-        STILL_OUTSIDE,
-    )
+    assert statuses_of(scheduler) == {"a": "cancelled", "b": "completed"}
+    assert scheduler.records[0].reason == STILL_OUTSIDE
     assert scheduler.next_timer is None
 
 
@@ -94,7 +87,10 @@ def test_run_without_requests_needs_no_request_hooks() -> None:
     assert {*feedback.needed_hooks()} == {"items_may_open_requests", "on_node_failed", "on_rebuild", "on_stop"}
 
 
-_TOOLS = {"ask": ToolDeclaration("ask", Effects.READ, uses_models=True)}
+_TOOLS = {
+    "ask": ToolDeclaration("ask", Effects.READ, uses_models=True),
+    "any": ToolDeclaration("any", Effects.READ),
+}
 
 
 class FakeRequests:
@@ -114,22 +110,13 @@ class FakeRequests:
         self.opened_ids.clear()
 
 
-def _scheduler_with_budget(
-    budget: Budget | None, requests: FakeRequests | None = None
-) -> tuple[Scheduler[Any], BudgetAdmission]:
-    nodes = [node(name, tool="ask", arguments={"text": "x"}) for name in ("a", "b")]
-    scheduler, admission = single_component_scheduler(
-        state_of(*nodes, node("c", tool="any"), tools={**_TOOLS, "any": ToolDeclaration("any", Effects.READ)}),
-        lambda scheduler: BudgetAdmission(scheduler, requests),
-    )
-    admission.set_budget(budget)
-    scheduler.start(0.0)
-    return scheduler, admission
-
-
 def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None:
     requests = FakeRequests()
-    scheduler, _ = _scheduler_with_budget(Budget({"calls": 1}), requests)
+    nodes = [node(name, tool="ask", arguments={"text": "x"}) for name in ("a", "b")]
+    state = state_of(*nodes, node("c", tool="any"), tools=_TOOLS)
+    scheduler, admission = single_component_scheduler(state, lambda scheduler: BudgetAdmission(scheduler, requests))
+    admission.set_budget(Budget({"calls": 1}))
+    scheduler.start(0.0)
     assert start_ready_ids(scheduler) == ["a", "c"]
     assert statuses_of(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))

@@ -23,36 +23,25 @@ def _request(request_type: str, prompt: str, **fields: Any) -> dict[str, Any]:
     return {"type": request_type, "prompt": prompt, **fields}
 
 
+_NESTED = _request("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]})
+_HOW_MUCH = _request("INFORMATION", "How much?", schema=AMOUNT)
+
+
 @pytest.mark.parametrize(
     ("marker", "request_document"),
     [
-        *(
-            (f"[[FEEDBACK {request_type}: {prompt}]]", _request(request_type, prompt))
-            for request_type, prompt in PROMPTS_BY_TYPE.items()
-        ),
+        *((f"[[FEEDBACK {name}: {prompt}]]", _request(name, prompt)) for name, prompt in PROMPTS_BY_TYPE.items()),
         ("[[FEEDBACK SELECTION: Which? | a | b]]", _request("SELECTION", "Which?", options=["a", "b"])),
-        (
-            f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]",
-            _request("INFORMATION", "How much?", schema=AMOUNT),
-        ),
-        (
-            f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]",
-            _request("INFORMATION", "How much?", schema=AMOUNT),
-        ),
-        (
-            f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]",
-            _request("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
-        ),
+        (f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]", _HOW_MUCH),
+        (f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]", _HOW_MUCH),
+        (f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]", _NESTED),
     ],
 )
 def test_marker_of_every_request_type_is_parsed(marker: str, request_document: dict[str, Any]) -> None:
     parsed_answer = parse_answer(f"Before. {marker} after", AGENT)
     assert (parsed_answer.request, parsed_answer.problem) == (request_document, "")
-    assert (parsed_answer.text[:7], parsed_answer.text[-6:], "amount" in parsed_answer.text) == (
-        "Before.",
-        " after",
-        False,
-    )
+    assert (parsed_answer.text[:7], parsed_answer.text[-6:]) == ("Before.", " after")
+    assert "amount" not in parsed_answer.text
     # The marker is also found in a very long answer.
     found_marker = find_marker("x" * 100_000 + marker)
     assert found_marker is not None
@@ -99,10 +88,11 @@ def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
     (turn,) = start_ready_tasks(scheduler)
     (tool,) = turn.arguments["tools"]
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
-    arguments = [
-        f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)
+    schemas = ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)
+    calls = [
+        {"id": f"c{number}", "name": "ask_person", "arguments": f'{{"prompt": "How much?", "schema": {schema}}}'}
+        for number, schema in enumerate(schemas)
     ]
-    calls = [{"id": f"c{number}", "name": "ask_person", "arguments": text} for number, text in enumerate(arguments)]
     scheduler.complete("turn1", _response(None, calls), at=1.0)
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None

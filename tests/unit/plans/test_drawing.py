@@ -26,9 +26,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[Box], list[tuple[int, int]]]:
     count = draw(st.integers(1, 14))
-    boxes = [
-        Box(draw(st.sampled_from([80.0, 120.0, 200.0])), draw(st.sampled_from([30.0, 46.0]))) for _ in range(count)
-    ]
+    widths, heights = st.sampled_from([80.0, 120.0, 200.0]), st.sampled_from([30.0, 46.0])
+    boxes = [Box(draw(widths), draw(heights)) for _ in range(count)]
     pairs = list(combinations(range(count), 2))
     edges = draw(st.lists(st.sampled_from(pairs), max_size=30)) if pairs else []
     permutation = draw(st.permutations(range(count)))
@@ -73,11 +72,8 @@ def _assert_route_is_clear(layout: Layout, points: Any) -> None:
 def test_layout_avoids_edge_crossings() -> None:
     # The edges alternate between two chains.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
-    first_chain, second_chain = (
-        (layout.boxes[0], layout.boxes[3], layout.boxes[4]),
-        (layout.boxes[1], layout.boxes[2], layout.boxes[5]),
-    )
-    assert len({box.y for box in first_chain}) == len({box.y for box in second_chain}) == 1
+    for chain in ((0, 3, 4), (1, 2, 5)):
+        assert len({layout.boxes[number].y for number in chain}) == 1
 
 
 def test_cycle_has_no_layout() -> None:
@@ -88,18 +84,12 @@ def test_cycle_has_no_layout() -> None:
 def plan_with_all_node_kinds() -> Plan:
     plan = Plan(f"Refill {HOSTILE_TEXT[:30]}")
     all_articles = plan.add(articles, shop="north")
-    stock_per_article = plan.add(
-        stock, for_each=all_articles, item=all_articles.item["name"], id=HOSTILE_TEXT[:-4], title=HOSTILE_TEXT[:-4]
-    )
+    hostile = {"id": HOSTILE_TEXT[:-4], "title": HOSTILE_TEXT[:-4]}
+    stock_per_article = plan.add(stock, for_each=all_articles, item=all_articles.item["name"], **hostile)
     plan.add(ask_human("Order?"), id="approve", needs=[stock_per_article])
     plan.add_agent("Write", prompt="x", needs=["approve"])
-    plan.add(
-        order,
-        item="lamp",
-        amount=1,
-        id="a node with an ID that is far too long to be shown in a box",
-        needs=[stock_per_article],
-    )
+    long_id = "a node with an ID that is far too long to be shown in a box"
+    plan.add(order, item="lamp", amount=1, id=long_id, needs=[stock_per_article])
     return plan
 
 
@@ -163,9 +153,7 @@ def test_drawing_of_a_run_has_node_states_item_counts_and_a_table() -> None:
 @pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
 def test_each_group_has_one_label(edges: list[list[str]]) -> None:
     groups = {"a": "first", "b": "first", "c": "second"}
-    nodes = [
-        {"node_id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
-    ]
+    nodes = [{"node_id": name, "status": "pending", "group": groups.get(name)} for name in "abcd"]
     svg = draw_run({"nodes": nodes, "edges": edges}, status="running").to_svg()
     assert [text for text in texts_of(svg) if text in groups.values()] == ["first", "second"]
 
