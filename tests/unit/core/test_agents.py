@@ -39,14 +39,14 @@ def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> N
     assert unknown_tools(plan, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
 
 
+_FILE_HINT = "name its file: --agents on the command line"
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("web_reseacher", "did you mean 'web_researcher'?"),
-        (
-            "accountant",
-            "name its file: --agents on the command line, Worker(agents=[...]) in Python; or add it to the database",
-        ),
+        ("accountant", f"{_FILE_HINT}, Worker(agents=[...]) in Python; or add it to the database"),
     ],
 )
 def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
@@ -58,11 +58,8 @@ def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     plan = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
-    subject = "the agent 'web_researcher'"
-    objective_message, arguments_message = (
-        f"{subject} needs an objective, such as: Research {{topic}}",
-        f"{subject} takes an objective, not arguments",
-    )
+    objective_message = "the agent 'web_researcher' needs an objective, such as: Research {topic}"
+    arguments_message = "the agent 'web_researcher' takes an objective, not arguments"
     assert list(problems_of(plan, tools=AGENTS)) == [
         Problem("invalid_field", objective_message, "/nodes/0", "a"),
         Problem("invalid_field", arguments_message, "/nodes/0/arguments", "a", "write the values into the objective"),

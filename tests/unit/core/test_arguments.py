@@ -46,14 +46,14 @@ async def test_valid_arguments_are_accepted() -> None:
     assert plain(Effects.READ) == plain("none", extra=object()) == "plain"
 
 
+_TOOLS_MESSAGE = "tools must be a list, each a function, a string or a path"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda subject: type(subject)(3), "Subject(): name must be a string, not 3"),
-        (
-            lambda subject: subject.work("shop"),
-            "work(): tools must be a list, each a function, a string or a path, not 'shop'",
-        ),
+        (lambda subject: subject.work("shop"), f"work(): {_TOOLS_MESSAGE}, not 'shop'"),
         (lambda subject: subject.work(print), "not the builtin_function_or_method 'print'"),
         (lambda subject: subject.work([3]), "not [3]"),
         (lambda subject: subject.work(tags=["a"]), "tags must be a mapping with string keys and values, not ['a']"),

@@ -115,9 +115,7 @@ def test_request_names_a_folder_only_by_whole_path_components(request_text: str,
     assert verdict(model_policy(request_text), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
 
 
-@pytest.mark.parametrize(
-    "folder", ["donne\u0301es", "donn\u00e9es", "\u0930\u093f\u092a\u094b\u0930\u094d\u091f", "\u30c7\u30fc\u30bf"]
-)
+@pytest.mark.parametrize("folder", ["donne\u0301es", "donn\u00e9es", "रिपोर्ट", "データ"])
 def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
     policy = policy_from_json(model_policy(f"Read {folder}/ please").to_json())
     assert [verdict(policy, "read_file", {"path": f"{each}/a"}) for each in (folder, "x" + folder)] == ["run", "ask"]
@@ -179,9 +177,8 @@ def test_file_names_are_recognized_by_quotes_dots_and_slashes(request_text: str,
 
 
 def test_policy_of_a_request_with_special_characters_in_paths_survives_serialization() -> None:
-    policy = model_policy(
-        "Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and " + " ".join(f"f{n}/a.txt" for n in range(300))
-    )
+    files = " ".join(f"f{number}/a.txt" for number in range(300))
+    policy = model_policy(f"Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and {files}")
     assert policy_from_json(policy.to_json()) == policy
     assert verdict(policy, "read_file", {"path": "a-b~c@d%e=f+g.h/i"}) == "run"
     assert verdict(policy, "read_file", {"path": "a-b~c@d%e=ffgxh/i"}) == "ask"
@@ -205,10 +202,8 @@ def test_compensable_verbs_run_without_approval() -> None:
 def test_rule_matches_the_compensating_tool_of_a_call() -> None:
     policy = policy_from_json({"rules": [{"undo": "*", "then": "run"}, {"effects": ["idempotent"], "then": "ask"}]})
     assert policy_from_json(policy.to_json()) == policy
-    compensable_tool, irreversible_tool = (
-        ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None)
-    )
-    assert [policy.verdict(tool, dict) for tool in (compensable_tool, irreversible_tool)] == ["run", "ask"]
+    tools = [ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None)]
+    assert [policy.verdict(tool, dict) for tool in tools] == ["run", "ask"]
     with pytest.raises(ValueError, match=r"rules\[0\]\.undo: expected the name of a tool"):
         policy_from_json({"rules": [{"undo": 7, "then": "run"}]})
 

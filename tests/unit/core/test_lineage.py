@@ -19,6 +19,10 @@ from dagwright.protocol.lineage import lineage_of_locations
 from tests.support.plan_building import lineage_of, node, restored_scheduler, started_run
 
 
+def _restored(run_lineage: RunLineage) -> RunLineage:
+    return run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json())))
+
+
 def test_locations_are_distinct_in_order_of_first_mention_and_limited() -> None:
     lineage = lineage_of_locations(["b.txt", "https://x.example/a", "a.txt", "b.txt", "https://x.example/a"])
     assert lineage.to_document() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
@@ -40,22 +44,16 @@ def test_run_lineage_is_limited_and_counts_omitted_entries() -> None:
     for number in range(MAX_RUN_ENTRIES + 5):
         run_lineage.add(f"n{number}", LineageEntries(files=[f"f{number}"]))
     assert (run_lineage.count, len(run_lineage.tasks), run_lineage.omitted) == (MAX_RUN_ENTRIES, MAX_RUN_ENTRIES, 5)
-    assert (
-        run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))).files_and_urls()
-        == run_lineage.files_and_urls()
-    )
-    agent_entries = LineageEntries(
-        model_calls=[f"turn{number}" for number in range(MAX_ENTRIES)],
-        tool_calls=[
-            {"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)
-        ],
-    )
+    assert _restored(run_lineage).files_and_urls() == run_lineage.files_and_urls()
+    calls = [{"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)]
+    turns = [f"turn{number}" for number in range(MAX_ENTRIES)]
+    agent_entries = LineageEntries(model_calls=turns, tool_calls=calls)
     fitting_agent_count = MAX_RUN_ENTRIES // (2 * MAX_ENTRIES)
     run_lineage = RunLineage()
     for number in range(fitting_agent_count + 3):
         run_lineage.add(f"n{number}", agent_entries)
     assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting_agent_count, 3 * 2 * MAX_ENTRIES)
-    assert run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))) == run_lineage
+    assert _restored(run_lineage) == run_lineage
 
 
 def test_lineage_of_all_attempts_survives_continue_as_new() -> None:

@@ -57,14 +57,14 @@ def test_unreadable_file_is_reported_as_one_problem(text: str | bytes, name: str
     assert actual.startswith(message)
 
 
+_INDENTED = "this line is indented more than the previous line, which already has a value"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("nodes:\n\t- id: a\n", "a tab where YAML needs spaces at line 2, column 1"),
-        (
-            "nodes:\n  - id: a\n     tool: b\n",
-            "this line is indented more than the previous line, which already has a value at line 3, column 10",
-        ),
+        ("nodes:\n  - id: a\n     tool: b\n", f"{_INDENTED} at line 3, column 10"),
         ('{"a": [1,]}', "a comma before ']'; remove it at line 1, column 10"),
         ('{"a": 1 "b": 2}', "a ',' is missing before this at line 1, column 9"),
         ('{"a": 1', "the text ends inside a list or an object at line 1, column 8"),
@@ -74,9 +74,8 @@ def test_unreadable_file_is_reported_as_one_problem(text: str | bytes, name: str
 def test_syntax_error_is_reported_with_a_correction(text: str, message: str) -> None:
     kind = "JSON" if text.startswith("{") else "YAML"
     name = f"p.{kind.lower()}"
-    assert problems_of(parse_plan_text, text, name=name) == [
-        ("invalid_syntax", "", f"{name} is not valid {kind}: {message}")
-    ]
+    expected = [("invalid_syntax", "", f"{name} is not valid {kind}: {message}")]
+    assert problems_of(parse_plan_text, text, name=name) == expected
     ((_, _, braces_message),) = problems_of(parse_plan_text, "a: {{b.result}}\n", name="p.yaml")
     assert "put {{…}} in quotes (line 1, column 5)" in braces_message
 

@@ -54,13 +54,10 @@ def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
     node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
-    independent_nodes: Any = [{"id": node_id, "agent": "reader", "objective": ""} for node_id in ("a", "c")]
-    document = to_document({"nodes": [node, *independent_nodes], "metadata": {"k": [1]}})
+    a, c = ({"id": node_id, "agent": "reader", "objective": ""} for node_id in "ac")
+    document = to_document({"nodes": [node, a, c], "metadata": {"k": [1]}})
     assert (document.dialect, document.plan["metadata"]) == ("agents", {"k": [1]})
-    assert document.plan["nodes"] == [
-        node,
-        *({**independent_node, "depends_on": []} for independent_node in independent_nodes),
-    ]
+    assert document.plan["nodes"] == [node, {**a, "depends_on": []}, {**c, "depends_on": []}]
     assert codes_and_pointers_of({"nodes": [AGENT], "metadata": []}) == [("invalid_field", "/metadata")]
 
 
@@ -103,18 +100,14 @@ def test_task_id_with_invalid_characters_is_rejected(task_id: str) -> None:
 
 def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
     raw = {"dag": [task("a", "{{c.result}}", ["b", "d"]), task("b")]}
-    assert codes_and_pointers_of(raw) == [
-        ("invalid_reference", "/dag/0/query"),
-        ("unknown_dependency", "/dag/0/dependencies/1"),
-    ]
+    expected = [("invalid_reference", "/dag/0/query"), ("unknown_dependency", "/dag/0/dependencies/1")]
+    assert codes_and_pointers_of(raw) == expected
     assert codes_and_pointers_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
 
 
 def test_missing_task_id_is_replaced_by_a_unique_id() -> None:
-    document_without_id: Any = {
-        "dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
-    }
-    assert [node["id"] for node in to_document(document_without_id).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
+    dag = [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
+    assert [node["id"] for node in to_document({"dag": dag}).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
 
 
 SLOTS = ["plain", "odd slot", 'quo"te', "a.b", "}}", "0", "ключ"]
@@ -164,10 +157,7 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
     [
         (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
         *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
-        *(
-            (invalid_input, "invalid_field", "")
-            for invalid_input in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)
-        ),
+        *((value, "invalid_field", "") for value in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)),
         ({**ref("plain"), "path": "x"}, "invalid_field", "/path"),
         ([[ref("plain")]], "invalid_field", "/0"),
     ],

@@ -37,13 +37,8 @@ def format_json(value: Any, style: int) -> str:
     return json.dumps(value, indent=style % 3 or None, ensure_ascii=style % 2 == 0)
 
 
-SURROUNDING_TEXTS = (
-    "{}",
-    "```json\n{}\n```",
-    "As [1] says:\n\n{}\nDone {{x}}.",
-    '<think>{{"nodes": [{{"id": 1}}]}}</think>\n{}',
-    "\ufeff  {}",
-)
+_PROSE, _THOUGHT = "As [1] says:\n\n{}\nDone {{x}}.", '<think>{{"nodes": [{{"id": 1}}]}}</think>\n{}'
+SURROUNDING_TEXTS = ("{}", "```json\n{}\n```", _PROSE, _THOUGHT, "\ufeff  {}")
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -93,10 +88,8 @@ def test_invalid_step_ends_the_stream_with_a_problem() -> None:
     text = '{"nodes": [{"id": "a"}, {"id": "b" "x": 1}, {"id": "c"}]}'
     assert [step.value for step in steps_of(parser, list(text))] == [{"id": "a"}]
     assert parser.problem is not None
-    assert parser.problem.message == (
-        "step 2 is ambiguous or invalid JSON: ',' or '}' is missing here, or an earlier quote was not escaped "
-        "(character 36)"
-    )
+    reason = "',' or '}' is missing here, or an earlier quote was not escaped (character 36)"
+    assert parser.problem.message == f"step 2 is ambiguous or invalid JSON: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -117,18 +110,18 @@ def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("parser", "text", "piece_size"),
+    ("text", "piece_size"),
     [
-        (JsonStepParser(), '{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
-        (JsonStepParser(), '{"nodes": [{"id": "' + "x" * 300_000, 3),
-        (JsonStepParser(), '{"nodes": [{"id": "' + "\\\\" * 100_000, 1),
-        (JsonStepParser(), "[" * 100_000, 1),
-        (JsonStepParser(), "<think>" + "x" * 100_000, 1),
-        (JsonStepParser(), " " * 100_000, 1),
+        ('{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
+        ('{"nodes": [{"id": "' + "x" * 300_000, 3),
+        ('{"nodes": [{"id": "' + "\\\\" * 100_000, 1),
+        ("[" * 100_000, 1),
+        ("<think>" + "x" * 100_000, 1),
+        (" " * 100_000, 1),
     ],
     ids=range(6),
 )
-def test_streams_take_linear_time(parser: JsonStepParser, text: str, piece_size: int) -> None:
+def test_streams_take_linear_time(text: str, piece_size: int) -> None:
     start = time.process_time()
-    steps_of(parser, [text[offset : offset + piece_size] for offset in range(0, len(text), piece_size)])
+    steps_of(JsonStepParser(), [text[offset : offset + piece_size] for offset in range(0, len(text), piece_size)])
     assert time.process_time() - start < 8

@@ -38,10 +38,8 @@ def test_pointer_is_mapped_to_the_line_of_its_key() -> None:
 
 
 def test_problem_of_an_invalid_text_has_the_line_of_its_message() -> None:
-    problem = Problem(
-        "invalid_syntax", "the plan is not valid YAML: a ':' stands where no key can be at line 4, column 2"
-    )
-    assert lines_of_problems("a: [", [problem]) == [4]
+    message = "the plan is not valid YAML: a ':' stands where no key can be at line 4, column 2"
+    assert lines_of_problems("a: [", [Problem("invalid_syntax", message)]) == [4]
 
 
 @pytest.mark.parametrize("text", ["", "? [1, 2]\n: x\n", "a: &x [1]\nb: *x\n", "[" * 2_000, '{"a": "\\ud83d"}'])

@@ -50,8 +50,10 @@ def test_declarations_and_ids_of_the_plan_take_precedence_over_those_of_added_no
 def test_new_node_may_depend_on_a_node_of_a_large_plan(
     node_id: str, reference: str | None, large_run: RunScheduler
 ) -> None:
-    arguments = {} if reference is None else {"x": reference % node_id, "nested": [reference % node_id]}
-    new_node = node("new", *([node_id] if reference is None else []), arguments=arguments)
+    if reference is None:
+        new_node = node("new", node_id)
+    else:
+        new_node = node("new", arguments={"x": reference % node_id, "nested": [reference % node_id]})
     [added_node] = extension_of([new_node], large_run.state, tools={}).nodes
     assert added_node.dependencies == (_NODE_COUNT + _UNUSUAL_IDS.index(node_id),)
 

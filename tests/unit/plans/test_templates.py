@@ -45,15 +45,13 @@ def _write_files(path: Path, **files: str) -> Path:
 
 
 def test_each_plan_file_is_a_template_named_after_the_file(tmp_path: Path, tools: Tools) -> None:
-    folder = _write_files(
-        tmp_path, sum__yaml=_SUM_PLAN, plain__json=_PLAIN_PLAN, notes__txt="no plan", __hidden__yaml="no: plan"
-    )
+    plans = {"sum__yaml": _SUM_PLAN, "plain__json": _PLAIN_PLAN, "notes__txt": "no plan", "__hidden__yaml": "no: plan"}
+    folder = _write_files(tmp_path, **plans)
     (folder / "parts.yaml").mkdir()
     templates = load_templates(folder, tools)
     expected = [("plain", "plain.json", "plain", None), ("sum", "sum.yaml", "A small sum", "Adds one to a count.")]
-    assert [
-        (name, template.file_name, template.title, template.description) for name, template in templates.items()
-    ] == expected
+    actual = [(name, each.file_name, each.title, each.description) for name, each in templates.items()]
+    assert actual == expected
 
 
 def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: Tools) -> None:
@@ -90,9 +88,8 @@ def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[
 
 
 def test_template_is_reloaded_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
-    folder = TemplateFolder(
-        _write_files(tmp_path, outer__yaml="plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"), tools
-    )
+    outer_plan = "plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"
+    folder = TemplateFolder(_write_files(tmp_path, outer__yaml=outer_plan), tools)
     assert [*folder.read().problems] == ["outer"]
     _write_files(tmp_path / "parts", inner__json=_BROKEN_PLAN)
     assert "unknown_tool" in folder.read().problems["outer"][0]

@@ -1,6 +1,7 @@
 """Daily budgets: usage of a UTC day, the boundary of the day, and answers to calls."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -20,30 +21,26 @@ def test_call_over_a_daily_budget_waits_for_midnight_utc_or_a_higher_budget() ->
     assert state.request(limit, "a", evening, kind="model_call").decision == "start"
     state.day_use.add(Usage(calls=1, completion_tokens=310, money=Decimal("0.10")), evening)
     assert limit.daily_budget is not None
-    assert state.day_use.describe(limit.daily_budget, evening) == (
-        "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
-    )
+    description = "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
+    assert state.day_use.describe(limit.daily_budget, evening) == description
     restored_state = limit_state_from_json(state.to_json())
-    answer = restored_state.request(limit, "b", evening, kind="model_call")
+
+    def request(call: str, at: float, kind: Any = "model_call") -> Any:
+        return restored_state.request(limit, call, at, kind=kind)
+
+    answer = request("b", evening)
     reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
     assert (answer.decision, answer.delay_s, answer.reason) == ("defer", 300, reason)
     # The starts of the deferred calls are spread over the time after midnight.
-    delays_s = [
-        restored_state.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
-    ]
+    delays_s = [request(f"{number}", MIDNIGHT - 5).delay_s - 5 for number in range(600)]
     assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in delays_s)
     assert max(sum(start <= delay_s < start + 1 for delay_s in delays_s) for start in delays_s) < 30
     # If midnight is further away than the longest estimate, the call gets the longest estimate.
-    assert (
-        restored_state.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
-    )
-    decision_by_kind = {
-        kind: restored_state.request(limit, kind, evening, kind=kind).decision
-        for kind in ("call", "call_with_models", "tokens")
-    }
-    assert decision_by_kind == {"call": "start", "call_with_models": "defer", "tokens": "defer"}
+    assert request("b", MIDNIGHT - MAX_ESTIMATE_S - 1).delay_s >= MAX_ESTIMATE_S
+    decision_by_kind = {"call": "start", "call_with_models": "defer", "tokens": "defer"}
+    assert {kind: request(kind, evening, kind).decision for kind in decision_by_kind} == decision_by_kind
     assert restored_state.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
-    assert restored_state.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
+    assert request("b", MIDNIGHT).decision == "start"
     assert restored_state.day_use.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
 
 

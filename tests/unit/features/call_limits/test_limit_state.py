@@ -65,21 +65,14 @@ def test_missed_start_counts_toward_the_rate_only_if_another_call_booked_a_later
 
 def test_lease_ends_by_release_or_timeout_and_the_queue_keeps_its_order() -> None:
     state, limit = LimitState(), parse_limit("concurrency=2")
-    assert [answer.decision for answer in _request_starts(state, limit, 5)] == [
-        "start",
-        "start",
-        "queue",
-        "queue",
-        "defer",
-    ]
+    decisions = [answer.decision for answer in _request_starts(state, limit, 5)]
+    assert decisions == ["start", "start", "queue", "queue", "defer"]
     state.release("call-0", _NOW + 1)
     assert state.request(limit, "call-3", _NOW + 1).decision == "queue"
     assert state.request(limit, "call-2", _NOW + 1).decision == "start"
     # The worker of call-1 and call-2 dies, so their leases end. Call-3 keeps its place in the queue.
-    for step in range(1, 4):
-        assert state.request(limit, "call-3", _NOW + step * PLACE_TIMEOUT_S * 0.9).decision == (
-            "start" if step == 3 else "queue"
-        )
+    for step, decision in ((1, "queue"), (2, "queue"), (3, "start")):
+        assert state.request(limit, "call-3", _NOW + step * PLACE_TIMEOUT_S * 0.9).decision == decision
     assert [*state.leases] == ["call-3"]
 
 
@@ -103,9 +96,7 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("limit", [CallLimit(), parse_limit("calls=900/day"), parse_limit("5/s")])
-@pytest.mark.parametrize(
-    "return_delay_s", [0.0, 3.0, 20.0], ids=["after the hold", "in the middle", "after the last start"]
-)
+@pytest.mark.parametrize("return_delay_s", [0.0, 3.0, 20.0], ids=["after the hold", "between", "after the last start"])
 def test_held_calls_that_come_back_together_start_one_after_another(limit: CallLimit, return_delay_s: float) -> None:
     """Calls come back late if no worker runs at the end of the hold, or if all slots of the worker are in use."""
     state, hold_end = LimitState(), _NOW + 10
