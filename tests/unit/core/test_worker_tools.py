@@ -59,9 +59,6 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
     return started_scheduler(compiled_plan(plan_of(*nodes), tools=WORKER_TOOLS))
 
 
-# Cards.
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -81,9 +78,6 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
 def test_invalid_card_is_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         worker_card_from_json({"description": "Does it.", "outputs": ("a",), "goal_type": "support", **fields})
-
-
-# Sets of worker tools.
 
 
 def _worker_tools_with(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
@@ -118,9 +112,6 @@ def test_all_problems_of_a_set_are_reported_at_once() -> None:
     with pytest.raises(WorkerToolsRejected) as error:
         check_worker_tools(_worker_tools_with({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(error.value).split("; ")) == 4
-
-
-# Plans that call worker tools.
 
 
 def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
@@ -179,9 +170,6 @@ def test_call_of_a_worker_tool_is_marked_and_never_in_a_region() -> None:
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=tools)).nodes[0].is_worker
 
 
-# Runs.
-
-
 def test_worker_tool_gets_its_sub_goal_with_slots_and_its_outputs_are_the_result() -> None:
     scheduler = scheduler_of(FIND_NODE, SHOW_NODE)
     (task,) = start_ready_tasks(scheduler)
@@ -236,8 +224,6 @@ def test_slot_of_several_references_is_missing_if_one_is_null_but_a_list_may_hav
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": [None]}) == []
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
 
-
-# Results of worker tools.
 
 TWO_SLOT_CARD = card("found", "count")
 

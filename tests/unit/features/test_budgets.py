@@ -339,7 +339,7 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
 
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
-    usage = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
+    usage: dict[str, Usage | None] = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
     budget.apply_report("sub", BudgetReport({}, usage), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]

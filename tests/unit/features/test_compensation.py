@@ -18,7 +18,6 @@ from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNo
 from dagwright.features.commands.steering import (
     COMPENSATING_REJECTION,
     Cancel,
-    RunCommand,
     SetPolicy,
     apply_command,
     current_notes,
@@ -295,9 +294,10 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
     scheduler = _advanced_saga(*_CHAIN, levels=2)
     [task] = start_ready_tasks(scheduler)
     scheduler.fail(task.id, tool_error("boom"), at=2.0)
-    node_commands: list[RunCommand] = [RetryNode("c"), SetResult("c", 1), CancelNode("c")]
-    commands = [*node_commands, AddUnparsedNodes([node("d", tool="look")], TOOLS)]
-    assert [apply_command(command, scheduler, at=3.0) for command in commands] == [COMPENSATING_REJECTION] * 4
+    for command in (RetryNode("c"), SetResult("c", 1), CancelNode("c")):
+        assert apply_command(command, scheduler, at=3.0) == COMPENSATING_REJECTION
+    new_nodes = AddUnparsedNodes([node("d", tool="look")], TOOLS)
+    assert apply_command(new_nodes, scheduler, at=3.0) == COMPENSATING_REJECTION
     (undo_b,) = start_ready_tasks(scheduler, at=3.0)
     scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
     start_ready_tasks(scheduler, at=5.0)

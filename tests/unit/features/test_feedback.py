@@ -66,9 +66,6 @@ def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> No
     assert (ids_of(start_ready_tasks(scheduler)), statuses_of(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
-# Tasks that were stopped.
-
-
 def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", tool_error(), at=1.0)
@@ -89,8 +86,6 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
     assert (statuses_of(scheduler), open_requests(scheduler)) == ({"a": "failed", "m": "failed"}, {})
     assert (scheduler.state.cancel_deadlines, scheduler.is_finished) == ({}, True)
 
-
-# Policies.
 
 _TO_ALL_SCHEMA = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
 _POLICY = Policy((Rule("deny", arguments=_TO_ALL_SCHEMA), Rule("ask")))
@@ -223,9 +218,6 @@ def test_retry_of_an_approved_node_with_new_arguments_needs_no_approval() -> Non
     assert (ids_of(start_ready_tasks(scheduler)), open_requests(scheduler)) == (["a#2"], {})
 
 
-# Several answers at once.
-
-
 def test_answer_for_all_items_must_be_an_option_of_each_item() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
@@ -265,9 +257,6 @@ def test_commands_that_rebuild_records_are_rejected_if_the_plan_is_too_large(mon
     assert CancelNode("n7").rejection_of(scheduler, at=2.0) is None
 
 
-# Time.
-
-
 def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     default = {"approved": False, "reason": "no approval"}
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
@@ -285,9 +274,6 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     answer_request(scheduler, "a", {"selected": ["value"], "value": 7}, "ann", at=2.0)
     reason = reason_of(scheduler, "a")
     assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
-
-
-# Early answers, and the total size of the answers of a run.
 
 
 def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() -> None:
@@ -370,14 +356,11 @@ def test_answers_of_a_run_have_a_total_limit_but_short_answers_are_always_accept
         "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
     )
     assert answer_request(scheduler, "n33", long_answer, at=1.0) == rejection
-    rejection_of_items = scheduler.features.feedback.rejection_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
-    assert rejection_of_items is not None
-    assert rejection_of_items.startswith("an answer of 2,011 bytes to 99 requests is too much")
+    answer = Feedback("m", {"text": "x" * 2_000})
+    rejection = scheduler.features.feedback.rejection_of(answer, 1.0) or ""
+    assert rejection.startswith("an answer of 2,011 bytes to 99 requests is too much")
     assert answer_request(scheduler, "m", {"text": "x" * 900}, at=1.0) is None
     assert answer_request(scheduler, "n33", {"text": "see x.txt"}, at=1.0) is None
-
-
-# Inputs.
 
 
 def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:

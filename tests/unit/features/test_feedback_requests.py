@@ -25,6 +25,7 @@ from tests.support.plan_building import (
     raise_question,
     restored_scheduler,
     scheduler_of,
+    start_ready_tasks,
     started_run,
     statuses_of,
     take_rejections,
@@ -134,8 +135,7 @@ def test_key_answers_only_the_requests_that_its_permission_allows() -> None:
     scheduler = _scheduler()
     mallory_answer = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss_answer = Feedback("ask", _YES, by="boss", may_answer="unassigned")
-    rejection = scheduler.features.feedback.answer(mallory_answer, 1.0)
-    assert rejection is not None
+    rejection = scheduler.features.feedback.answer(mallory_answer, 1.0) or ""
     assert rejection.startswith("'ask' waits for ann: only a key of the owner 'ann'")
     assert scheduler.features.feedback.rejection_of(boss_answer, 1.0) is not None
     # After the escalation, only the new assignee may answer.
@@ -223,8 +223,7 @@ def test_message_keeps_its_channel_when_it_is_forwarded_to_a_sub_plan() -> None:
 
 def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
     """Start the only node and answer its request. Return the error if no request could be opened."""
-    task = scheduler.next_task(0.0)
-    assert task is not None
+    start_ready_tasks(scheduler)
     problem = raise_question(scheduler, "n", RaisedQuestion("Go on?", checkpoint), at=1.0)
     if problem is None:
         [request] = open_requests(scheduler)
@@ -236,8 +235,7 @@ def test_call_gets_all_its_answers_up_to_a_size_limit() -> None:
     scheduler = scheduler_of(node("n"))
     for number in range(3):
         assert _ask_and_answer(scheduler, f"answer {number}", checkpoint=number) is None
-    task = scheduler.next_task(3.0)
-    assert task is not None
+    [task] = start_ready_tasks(scheduler, at=3.0)
     assert list(task.answers) == [
         {"request_id": "n", "answer": {"text": "answer 0"}},
         {"request_id": "n#2", "answer": {"text": "answer 1"}},

@@ -317,8 +317,7 @@ def test_failed_binding_ends_the_run() -> None:
     [bind_task] = start_ready_tasks(scheduler)
     scheduler.complete(bind_task.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
     assert scheduler.status() is RunStatus.FAILED
-    assert scheduler.state.error is not None
-    assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
+    assert scheduler.state.error == NodeError("lookup_not_found", "No Ann.")
     assert {record.status for _, record in scheduler.state.visible_nodes()} == {NodeStatus.CANCELLED}
     # The error is reported in `error` of the run only.
     assert {record.reason for _, record in scheduler.state.visible_nodes()} == {"not every lookup could be resolved"}

@@ -41,9 +41,6 @@ def _partly_failed_run() -> RunScheduler:
     return scheduler
 
 
-# Cancelling.
-
-
 def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert apply_command(CancelNode("b", actor=ANN), scheduler, at=1.0) is None
@@ -117,9 +114,6 @@ def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand,
     state_before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == rejection
     assert state_to_json(scheduler) == state_before
-
-
-# Retries.
 
 
 def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
@@ -201,9 +195,6 @@ def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
     assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
 
-# Manual results.
-
-
 def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = _partly_failed_run()
     assert apply_command(SetResult("a", {"n": 3}, actor=ANN), scheduler, at=2.0) is None
@@ -236,14 +227,12 @@ def test_data_of_commands_has_a_total_limit() -> None:
         "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
     large_nodes = [{"id": "more", "tool": "any", "arguments": {"text": large_text}}]
-    large_commands = (RetryNode("n50", {"text": large_text}), AddUnparsedNodes(large_nodes))
-    for command, expected in zip(large_commands, ("arguments of 250,011 bytes", "nodes of 250,052 bytes"), strict=True):
-        assert (apply_command(command, scheduler, at=2.0) or "").startswith(expected)
+    rejection = apply_command(RetryNode("n50", {"text": large_text}), scheduler, at=2.0) or ""
+    assert rejection.startswith("arguments of 250,011 bytes")
+    rejection = apply_command(AddUnparsedNodes(large_nodes), scheduler, at=2.0) or ""
+    assert rejection.startswith("nodes of 250,052 bytes")
     assert apply_command(SetResult("n50", "a.txt"), scheduler, at=2.0) is None
     assert state_to_text(state_to_json(scheduler))
-
-
-# Added nodes.
 
 
 def test_added_nodes_wait_for_their_dependencies_and_stale_or_duplicate_nodes_are_rejected() -> None:

@@ -13,7 +13,7 @@ from dagwright.core.model.lookups import (
 )
 from dagwright.core.model.resolvers import Resolver
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from tests.support.plan_building import started_scheduler
+from tests.support.plan_building import start_ready_tasks, started_scheduler
 
 RESOLVER = Resolver(
     "seek", "settle", types={"client": "client", "account": "account"}, filters={"city": "", "land": ""}
@@ -34,8 +34,7 @@ def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
     entry: dict[str, Any] = {"entity": {"id": "c1", "name": "Ann"}, "reason": "found"}
     results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
     for result in results:
-        task = scheduler.next_task(0.0)
-        assert task is not None
+        [task] = start_ready_tasks(scheduler)
         scheduler.complete(task.id, result, at=0.0)
     assert [*known_entities_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann_lookup(city="LU")]
 

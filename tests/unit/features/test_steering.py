@@ -265,9 +265,9 @@ def test_first_valid_early_answer_is_applied_and_other_answers_are_rejected_with
     scheduler = run.start(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     closed_request = scheduler.features.feedback.requests.closed["check"]
-    message = '\'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'
+    rejection = '\'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'
     assert run.reported_notes == [
-        ("message_rejected", f"feedback: {message}"),
+        ("message_rejected", f"feedback: {rejection}"),
         ("message_rejected", f"feedback: {closed_request.reason('check')}"),
     ]
     assert closed_request.by == "ann"

@@ -34,7 +34,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import intents_response
 from tests.support.onboarding import intent
-from tests.support.plan_building import with_extender
+from tests.support.plan_building import start_ready_tasks, with_extender
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
 SESSION_CONTEXT = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
@@ -111,8 +111,7 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
     scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
     scheduler.start(0.0)
     for result in ({"output": None, "message": {"content": ""}}, actual.to_json()):
-        task = scheduler.next_task(0.0)
-        assert task is not None
+        [task] = start_ready_tasks(scheduler)
         scheduler.complete(task.id, result, at=0.0)
     [request] = scheduler.features.feedback.requests.open.values()
     assert request.prompt.splitlines()[-2:] == [
@@ -234,9 +233,6 @@ def test_strict_empty_and_large_answers_are_accepted_and_a_truncated_answer_is_r
     assert len(json.dumps(actual.to_json())) < PARSED_PLAN_LIMIT_BYTES
 
 
-# Prompts.
-
-
 def test_prompt_has_rules_verbs_session_turns_and_request_without_ids() -> None:
     tools = {"cbu.close": ToolDeclaration("cbu.close", Effects.IDEMPOTENT)}
     catalogue = verb_catalogue(tools)
@@ -309,9 +305,6 @@ def test_verb_catalogue_describes_parties_and_results() -> None:
     assert json.loads(line) == {"verb": "close", "effects": "write", "arguments": schema}
 
 
-# The response format.
-
-
 def test_response_format_accepts_valid_answers_and_rejects_invalid_answers() -> None:
     lookups = {"manco-id": {"search_text": "B", "entity_type": "company"}}
     valid_answers = [
@@ -334,9 +327,6 @@ def test_strict_response_format_is_reversible_and_published() -> None:
         intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs=refs, lookups=lookups)
     )
     assert INTENTS_FILE.read_text(encoding="utf-8") == schema_text(intents_schema())
-
-
-# Goals and options.
 
 
 def goal_of(**document: Any) -> Goal:

@@ -305,12 +305,13 @@ def test_done_needs_existing_slots_and_a_deliverable() -> None:
     )
     actual = parse(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing_sub_goals)
     assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
-    for inputs, code, pointer in (
+    invalid_inputs: list[tuple[dict[str, Any], str, str]] = [
         ({"numbers": ref(1, "numbers")}, "no_deliverable", ""),
         ({"shown": ref(3, "shown")}, "invalid_reference", "/shown"),
         ({"rest": ref(4, "rest")}, "invalid_reference", "/rest"),
         ({"shown": ref(2, "show")}, "invalid_reference", "/shown/slot"),
-    ):
+    ]
+    for inputs, code, pointer in invalid_inputs:
         assert problems_of(done_response(**inputs), *existing_sub_goals) == [(code, f"/synthesis_inputs{pointer}")]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.requests import TextRequest, prepare_request
-from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.client.starts import RunStartOptions
 from dagwright.core.errors import PlanInvalid
 from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, rounds_from_json
@@ -29,14 +29,9 @@ def limits_of(**fields: Any) -> RoundsLimits:
 def test_limits_of_a_rounds_run_default_to_the_settings(toolset: Toolset) -> None:
     assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
-    start_request = _prepare_rounds(toolset)
-    assert start_request.plan.extender is not None
-    assert rounds_from_json(start_request.plan.extender).worker_timeout_s == 30.0
-    assert (start_request.plan.deadline_s, start_request.source["max_rounds"]) == (600.0, 7)
-    start_request = _prepare_rounds(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
-    assert start_request.plan.extender is not None
-    assert rounds_from_json(start_request.plan.extender).worker_timeout_s == 2.0
-    assert (start_request.plan.deadline_s, start_request.source["max_rounds"]) == (5_000.0, 3)
+    assert _prepared_limits(toolset) == (7, 30.0, 600.0)
+    options = RunStartOptions(5_000.0)
+    assert _prepared_limits(toolset, options=options, max_rounds=3, worker_timeout_s=2.0) == (3, 2.0, 5_000.0)
 
 
 @pytest.mark.parametrize(
@@ -57,5 +52,7 @@ def toolset(tmp_path: Path) -> Toolset:
     return replace(load_toolset(settings), user_tools=WorkerTools().registry())
 
 
-def _prepare_rounds(toolset: Toolset, **fields: Any) -> StartRequest:
-    return prepare_request(TextRequest("How many?", profile="rounds", **fields), toolset).start
+def _prepared_limits(toolset: Toolset, **fields: Any) -> tuple[Any, float, float | None]:
+    start = prepare_request(TextRequest("How many?", profile="rounds", **fields), toolset).start
+    assert start.plan.extender is not None
+    return start.source["max_rounds"], rounds_from_json(start.plan.extender).worker_timeout_s, start.plan.deadline_s

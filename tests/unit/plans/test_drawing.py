@@ -84,7 +84,7 @@ def test_cycle_has_no_layout() -> None:
 def plan_with_all_node_kinds() -> Plan:
     plan = Plan(f"Refill {HOSTILE_TEXT[:30]}")
     all_articles = plan.add(articles, shop="north")
-    hostile = {"id": HOSTILE_TEXT[:-4], "title": HOSTILE_TEXT[:-4]}
+    hostile: dict[str, Any] = {"id": HOSTILE_TEXT[:-4], "title": HOSTILE_TEXT[:-4]}
     stock_per_article = plan.add(stock, for_each=all_articles, item=all_articles.item["name"], **hostile)
     plan.add(ask_human("Order?"), id="approve", needs=[stock_per_article])
     plan.add_agent("Write", prompt="x", needs=["approve"])
