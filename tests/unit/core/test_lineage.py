@@ -19,7 +19,7 @@ from dagwright.protocol.lineage import lineage_of_locations
 from tests.support.plan_building import lineage_of, node, restored_scheduler, started_run
 
 
-def _restored(run_lineage: RunLineage) -> RunLineage:
+def restore_lineage(run_lineage: RunLineage) -> RunLineage:
     return run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json())))
 
 
@@ -44,7 +44,7 @@ def test_run_lineage_is_limited_and_counts_omitted_entries() -> None:
     for number in range(MAX_RUN_ENTRIES + 5):
         run_lineage.add(f"n{number}", LineageEntries(files=[f"f{number}"]))
     assert (run_lineage.count, len(run_lineage.tasks), run_lineage.omitted) == (MAX_RUN_ENTRIES, MAX_RUN_ENTRIES, 5)
-    assert _restored(run_lineage).files_and_urls() == run_lineage.files_and_urls()
+    assert restore_lineage(run_lineage).files_and_urls() == run_lineage.files_and_urls()
     calls = [{"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)]
     turns = [f"turn{number}" for number in range(MAX_ENTRIES)]
     agent_entries = LineageEntries(model_calls=turns, tool_calls=calls)
@@ -53,7 +53,7 @@ def test_run_lineage_is_limited_and_counts_omitted_entries() -> None:
     for number in range(fitting_agent_count + 3):
         run_lineage.add(f"n{number}", agent_entries)
     assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting_agent_count, 3 * 2 * MAX_ENTRIES)
-    assert _restored(run_lineage) == run_lineage
+    assert restore_lineage(run_lineage) == run_lineage
 
 
 def test_lineage_of_all_attempts_survives_continue_as_new() -> None:

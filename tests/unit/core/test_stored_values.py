@@ -48,7 +48,7 @@ _IDS_QUERY = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
 
 
-def _projected(value: Any, *projections: Projection) -> StoredValue:
+def project_small_parts(value: Any, *projections: Projection) -> StoredValue:
     return project_value(value, "r", size_bytes=1, projections=projections, name="a.result")
 
 
@@ -74,12 +74,12 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
 
 def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored_value = _projected(value, *(((number,), "value") for number in range(10)))
+    stored_value = project_small_parts(value, *(((number,), "value") for number in range(10)))
     assert list(stored_value.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored_value.part_at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored_value = _projected(objects, ("$..a", "value"), ((0, "a"), "value"))
+    stored_value = project_small_parts(objects, ("$..a", "value"), ((0, "a"), "value"))
     assert stored_value.parts == {(0, "a"): ProjectedPart("small", 0)}
 
 

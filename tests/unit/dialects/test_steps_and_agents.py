@@ -10,7 +10,7 @@ from dagwright.dialects import to_document
 from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
 STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
-AGENT = {"id": "a", "agent": "w", "objective": ""}
+AGENT: dict[str, Any] = {"id": "a", "agent": "w", "objective": ""}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
     node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
-    a, c = ({"id": node_id, "agent": "reader", "objective": ""} for node_id in "ac")
+    a, c = ({**AGENT, "id": node_id} for node_id in "ac")
     document = to_document({"nodes": [node, a, c], "metadata": {"k": [1]}})
     assert (document.dialect, document.plan["metadata"]) == ("agents", {"k": [1]})
     assert document.plan["nodes"] == [node, {**a, "depends_on": []}, {**c, "depends_on": []}]
@@ -106,7 +106,7 @@ def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
 
 
 def test_missing_task_id_is_replaced_by_a_unique_id() -> None:
-    dag = [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
+    dag: list[Any] = [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
     assert [node["id"] for node in to_document({"dag": dag}).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
 
 

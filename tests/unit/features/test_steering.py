@@ -141,7 +141,7 @@ class _FakeRun:
         self.scheduler: RunScheduler | None = None
 
     @classmethod
-    def started(cls, *nodes: dict[str, Any]) -> "_FakeRun":
+    def create_started(cls, *nodes: dict[str, Any]) -> "_FakeRun":
         run = cls()
         run.start(*nodes)
         return run
@@ -212,7 +212,7 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
 
 
 def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
-    run = _FakeRun.started()
+    run = _FakeRun.create_started()
     for command_id in ({"command_id": "1"}, {"command_id": "2"}, {}, {"command_id": 3}):
         run.send(wire.PAUSE, {"by": "ann", **command_id})
         run.send(wire.RESUME, {"by": "ann"})
@@ -220,7 +220,7 @@ def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
 
 
 def test_rejected_messages_leave_one_note_each() -> None:
-    run = _FakeRun.started()
+    run = _FakeRun.create_started()
     run.send(wire.CANCEL, {"by": "ann"}, source="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
@@ -275,9 +275,9 @@ def test_first_valid_early_answer_is_applied_and_other_answers_are_rejected_with
 
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
 def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
-    run = _FakeRun.started()
+    run = _FakeRun.create_started()
     assert run.handle(name, _raise_message_invalid).rejection is None
-    run = _FakeRun.started()
+    run = _FakeRun.create_started()
     reason = "the payload is not JSON: x"
     results = [run.handle(wire.SET_LIMITS, _raise_message_invalid, source=source) for source in ("signal", "update")]
     assert results[0].rejection == results[1].rejection
