@@ -196,8 +196,8 @@ class BucketStore:
         key = self._key(f"{OWNERS}/{owner}")
         await self._in_thread(lambda: self._client().put_object(Bucket=self._location.bucket, Key=key, Body=b""))
 
-    async def owners(self) -> frozenset[str]:
-        """Return all owners that have claimed the store."""
+    async def owner_namespaces(self) -> frozenset[str]:
+        """Return the IDs of all namespaces that have claimed the store."""
         return frozenset([name async for name, _ in self._list(f"{OWNERS}/")])
 
     async def identify(self) -> str:

@@ -67,25 +67,25 @@ class NamespaceRetention:
 
 @dataclass(frozen=True, slots=True)
 class RemovalCutoff:
-    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the cutoff."""
+    """Payloads last renewed before `time` may be removed; `reason` is a clause that explains the cutoff."""
 
-    renewed_before: datetime
+    time: datetime
     reason: str
 
 
-def removal_cutoff(retention: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalCutoff:
+def removal_cutoff(retention: NamespaceRetention, *, owner_namespaces: Collection[str], now: datetime) -> RemovalCutoff:
     """Return the time before which payloads are no longer needed.
 
     Args:
-        owners: the namespaces that have claimed the store.
+        owner_namespaces: IDs of the namespaces that have claimed the store.
         now: the current time, timezone-aware.
 
     Raises:
-        RetentionUnknown: the store has other owners, or the start of a run is unknown.
+        RetentionUnknown: other namespaces own the store too, or the start of a run is unknown.
 
     Complexity: O(runs).
     """
-    _check_owners(retention, owners)
+    _check_owner_namespaces(retention, owner_namespaces)
     if retention.retention_period <= timedelta(0):
         raise RetentionUnknown(f"the namespace {retention.namespace} does not report its retention period")
     retained_since = now - retention.retention_period - MARGIN
@@ -98,19 +98,20 @@ def removal_cutoff(retention: NamespaceRetention, *, owners: Collection[str], no
     if oldest_id is None or start_times[oldest_id] - MARGIN >= retained_since:
         return age_cutoff
     return RemovalCutoff(
-        start_times[oldest_id] - MARGIN, f"the run {oldest_id!r}, which started a day later, is still listed"
+        start_times[oldest_id] - MARGIN,
+        f"the run {oldest_id!r}, which started one day after this time, is still listed",
     )
 
 
-def _check_owners(retention: NamespaceRetention, owners: Collection[str]) -> None:
-    other_owners = sorted(set(owners) - {retention.namespace_id})
-    if other_owners:
+def _check_owner_namespaces(retention: NamespaceRetention, owner_namespaces: Collection[str]) -> None:
+    other_namespaces = sorted(set(owner_namespaces) - {retention.namespace_id})
+    if other_namespaces:
         raise RetentionUnknown(
-            f"workers of other namespaces use the store too ({', '.join(other_owners[:5])}; this namespace is "
+            f"workers of other namespaces use the store too ({', '.join(other_namespaces[:5])}; this namespace is "
             f"{retention.namespace_id}); give each namespace its own store, or, if the other namespaces no longer "
             f"exist, remove their files in {OWNERS}/ of the store"
         )
-    if retention.namespace_id not in owners:
+    if retention.namespace_id not in owner_namespaces:
         raise RetentionUnknown(
             f"no worker of the namespace {retention.namespace} ({retention.namespace_id}) has used the store; start a "
             "worker with this store, or check which server and store the command uses"
@@ -181,7 +182,7 @@ async def measure_payloads(store: PayloadStore, cutoff: RemovalCutoff | None) ->
     async for payload in store.list_payloads():
         total = total.plus(payload)
         oldest = payload.renewed_at if oldest is None else min(oldest, payload.renewed_at)
-        if cutoff is not None and payload.renewed_at < cutoff.renewed_before:
+        if cutoff is not None and payload.renewed_at < cutoff.time:
             removable = removable.plus(payload)
     return StoreUsage(total, oldest, None if cutoff is None else removable)
 
@@ -231,7 +232,7 @@ async def remove_payloads(store: PayloadStore, cutoff: RemovalCutoff) -> Amount:
     removed_amount = Amount()
     payloads: list[StoredPayload] = []
     async for payload in store.list_payloads():
-        if payload.renewed_at < cutoff.renewed_before:
+        if payload.renewed_at < cutoff.time:
             payloads.append(payload)
         if len(payloads) == _MAX_CONCURRENT_REMOVALS:
             removed_amount = await _remove_batch(store, payloads, cutoff, previous_amount=removed_amount)
@@ -242,9 +243,7 @@ async def remove_payloads(store: PayloadStore, cutoff: RemovalCutoff) -> Amount:
 async def _remove_batch(
     store: PayloadStore, payloads: Sequence[StoredPayload], cutoff: RemovalCutoff, *, previous_amount: Amount
 ) -> Amount:
-    removals = await asyncio.gather(
-        *(store.delete(payload.ref, renewed_before=cutoff.renewed_before) for payload in payloads)
-    )
+    removals = await asyncio.gather(*(store.delete(payload.ref, renewed_before=cutoff.time) for payload in payloads))
     removed_amount = previous_amount
     for payload, is_removed in zip(payloads, removals, strict=True):
         removed_amount = removed_amount.plus(payload) if is_removed else removed_amount

@@ -138,8 +138,8 @@ class FolderStore:
         assert is_owner(owner), owner
         await self._in_thread(lambda: self._claim(owner))
 
-    async def owners(self) -> frozenset[str]:
-        """Return all owners that have claimed the store."""
+    async def owner_namespaces(self) -> frozenset[str]:
+        """Return the IDs of all namespaces that have claimed the store."""
         folder = self._root / OWNERS
         return await self._in_thread(
             lambda: frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()

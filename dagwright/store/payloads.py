@@ -131,8 +131,8 @@ class PayloadStore(Protocol):
         """
         ...
 
-    async def owners(self) -> frozenset[str]:
-        """Return all owners that have claimed the store."""
+    async def owner_namespaces(self) -> frozenset[str]:
+        """Return the IDs of all namespaces that have claimed the store."""
         ...
 
     async def identify(self) -> str:

@@ -155,7 +155,7 @@ async def test_cache_entry_is_shared_by_processes_and_can_be_replaced(store_unde
     await store_under_test.open().put_cache_entry(second_key, b"", expires_at=EXPIRY)
     assert [await store_under_test.open().get_cache_entry(key) for key in CACHE_KEYS] == [b"new", b"", None]
     assert await list_refs_and_sizes(store_under_test.open()) == []
-    assert await store_under_test.open().owners() == frozenset()
+    assert await store_under_test.open().owner_namespaces() == frozenset()
 
 
 async def test_cache_entries_are_listed_with_size_and_expiry(store_under_test: StoreUnderTest) -> None:
@@ -181,10 +181,10 @@ async def test_only_expired_cache_entries_are_deleted(store_under_test: StoreUnd
 
 
 async def test_each_owner_is_recorded_once_and_is_not_a_payload(store_under_test: StoreUnderTest) -> None:
-    assert await store_under_test.open().owners() == frozenset()
+    assert await store_under_test.open().owner_namespaces() == frozenset()
     for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
         await store_under_test.open().claim(owner)
-    assert await store_under_test.open().owners() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
+    assert await store_under_test.open().owner_namespaces() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
     assert await list_refs_and_sizes(store_under_test.open()) == []
 
 

@@ -78,7 +78,7 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
 
 def cutoff_of(runs: list[ListedRun], retention: timedelta, *, now: datetime) -> RemovalCutoff:
     namespace = NamespaceRetention("default", NAMESPACE_ID, retention, runs)
-    return removal_cutoff(namespace, owners=[NAMESPACE_ID], now=now)
+    return removal_cutoff(namespace, owner_namespaces=[NAMESPACE_ID], now=now)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -105,9 +105,9 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
         return
-    assert [put_time for put_time in needed_put_times if put_time < cutoff.renewed_before] == []
+    assert [put_time for put_time in needed_put_times if put_time < cutoff.time] == []
     earliest_start = min((run.earliest_start for run in listed_runs), default=now)
-    assert cutoff.renewed_before == min(now - retention, earliest_start) - MARGIN
+    assert cutoff.time == min(now - retention, earliest_start) - MARGIN
 
 
 RUN = ListedRun("a", "a-0", "a-0", START)
@@ -117,5 +117,5 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
 def test_removal_cutoff_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
     cutoff = cutoff_of(runs, timedelta(days=1), now=START + timedelta(days=50))
-    assert cutoff.renewed_before == START - MARGIN
-    assert cutoff.reason == "the run 'a', which started a day later, is still listed"
+    assert cutoff.time == START - MARGIN
+    assert cutoff.reason == "the run 'a', which started one day after this time, is still listed"

@@ -65,7 +65,7 @@ class MemoryStore(PayloadStore):
     async def claim(self, owner: str) -> None:
         raise NotImplementedError
 
-    async def owners(self) -> frozenset[str]:
+    async def owner_namespaces(self) -> frozenset[str]:
         raise NotImplementedError
 
     async def identify(self) -> str:

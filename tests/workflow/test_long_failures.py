@@ -90,7 +90,7 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
         await claim_store(runs.store, client)
         retention = await read_retention(client)
         clean_up_time = datetime.now(UTC) + timedelta(days=300)
-        cutoff = removal_cutoff(retention, owners=await runs.store.owners(), now=clean_up_time)
+        cutoff = removal_cutoff(retention, owner_namespaces=await runs.store.owner_namespaces(), now=clean_up_time)
         assert (await remove_payloads(runs.store, cutoff)).count == 0
         assert (await _read_error_and_notes(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):

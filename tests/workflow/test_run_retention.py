@@ -131,16 +131,18 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     ) < timedelta(minutes=1)
 
     retention, now = await read_retention(separate_client), datetime.now(UTC)
-    owners = [retention.namespace_id]
+    owner_namespaces = [retention.namespace_id]
     partial_retention = replace(retention, runs=[first_resumed_execution, second_resumed_execution, parent, child])
-    assert removal_cutoff(partial_retention, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
+    assert (
+        removal_cutoff(partial_retention, owner_namespaces=owner_namespaces, now=now).time <= now - RETENTION - MARGIN
+    )
     # After its retention, the first execution is no longer listed, while the second execution is.
     for run, message in (
         (second_resumed_execution, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):
-            removal_cutoff(replace(retention, runs=[run]), owners=owners, now=now)
+            removal_cutoff(replace(retention, runs=[run]), owner_namespaces=owner_namespaces, now=now)
 
 
 async def test_removal_cutoff_of_a_namespace_is_before_the_oldest_start_of_its_runs(
@@ -151,19 +153,19 @@ async def test_removal_cutoff_of_a_namespace_is_before_the_oldest_start_of_its_r
     description = await separate_client.workflow_service.describe_namespace(
         DescribeNamespaceRequest(namespace=separate_client.namespace)
     )
-    owners = await store.owners()
-    assert owners == {description.namespace_info.id}
+    owner_namespaces = await store.owner_namespaces()
+    assert owner_namespaces == {description.namespace_info.id}
     now = STARTED_AT + timedelta(days=300)
 
     retention = await read_retention(separate_client)
-    assert removal_cutoff(retention, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+    assert removal_cutoff(retention, owner_namespaces=owner_namespaces, now=now).time == now - RETENTION - MARGIN
 
     await separate_client.execute_workflow(
         wire.WORKFLOW_RUN_PLAN, {"started_at": STARTED_AT.isoformat()}, id="continued", task_queue=QUEUE
     )
     await _wait_for_runs(separate_client, 2)
     expected = STARTED_AT - MARGIN
-    assert removal_cutoff(await read_retention(separate_client), owners=owners, now=now).renewed_before == expected
+    assert removal_cutoff(await read_retention(separate_client), owner_namespaces=owner_namespaces, now=now).time == expected
 
 
 async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client) -> None:

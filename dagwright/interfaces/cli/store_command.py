@@ -50,7 +50,7 @@ class _StoreReport:
             **_payloads_json(self.usage.total),
             "oldest": format_datetime(self.usage.oldest_renewed_at),
             "removable": None if removable is None else _payloads_json(removable),
-            "renewed_before": None if cutoff is None else format_datetime(cutoff.renewed_before),
+            "renewed_before": None if cutoff is None else format_datetime(cutoff.time),
             "reason": self.reason,
             "cached": {**_cached_json(self.cache_usage.total), "expired": _cached_json(self.cache_usage.expired)},
         }
@@ -154,7 +154,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     try:
         async with open_read_connection(settings, output) as connection:
             retention = await read_retention(connection.client)
-        cutoff = removal_cutoff(retention, owners=await store.owners(), now=datetime.now(UTC))
+        cutoff = removal_cutoff(retention, owner_namespaces=await store.owner_namespaces(), now=datetime.now(UTC))
         reason = cutoff.reason
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
@@ -179,7 +179,7 @@ def _print_report(report: _StoreReport, output: Output) -> None:
 
 
 def _retention_line(cutoff: RemovalCutoff) -> str:
-    since_text = _time_text(cutoff.renewed_before)
+    since_text = _time_text(cutoff.time)
     return f"kept: values written or renewed since {since_text}, because {cutoff.reason}"
 
 

@@ -46,7 +46,7 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
     await store_without_prefix.put(b"content")
     await store_without_prefix.claim("me")
     assert await list_refs_and_sizes(store_without_prefix) == [(REF, 7)]
-    assert await store_without_prefix.owners() == frozenset({"me"})
+    assert await store_without_prefix.owner_namespaces() == frozenset({"me"})
 
 
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,17 @@ CUTOFF_BY_RETENTION = RemovalCutoff(
 
 
 def _removal_cutoff(
-    *runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)
+    *runs: ListedRun, retention: timedelta = RETENTION, owner_namespaces: tuple[str, ...] = ("me",)
 ) -> RemovalCutoff:
-    return removal_cutoff(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
+    return removal_cutoff(
+        NamespaceRetention("default", "me", retention, runs), owner_namespaces=owner_namespaces, now=NOW
+    )
 
 
 OLDEST_RUN = ListedRun("a", "1", "1", LONG_AGO)
-CUTOFF_BY_OLDEST_RUN = RemovalCutoff(LONG_AGO - MARGIN, "the run 'a', which started a day later, is still listed")
+CUTOFF_BY_OLDEST_RUN = RemovalCutoff(
+    LONG_AGO - MARGIN, "the run 'a', which started one day after this time, is still listed"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +84,19 @@ UNKNOWN_ROOT_START = (
         ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, UNKNOWN_ROOT_START),
         (
             [],
-            {"owners": ("me", "other")},
+            {"owner_namespaces": ("me", "other")},
             "workers of other namespaces use the store too (other; this namespace is me); give each namespace its "
             "own store, or, if the other namespaces no longer exist, remove their files in owners/ of the store",
         ),
         (
             [],
-            {"owners": ()},
+            {"owner_namespaces": ()},
             "no worker of the namespace default (me) has used the store; start a worker with this store, or check "
             "which server and store the command uses",
         ),
     ],
 )
-def test_unknown_start_of_a_run_or_unexpected_owners_stop_the_clean_up(
+def test_unknown_start_of_a_run_or_unexpected_owner_namespaces_stop_the_clean_up(
     runs: list[ListedRun], options: Any, reason: str
 ) -> None:
     with pytest.raises(RetentionUnknown) as error:

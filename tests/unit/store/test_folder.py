@@ -29,7 +29,7 @@ def _files(folder: Path) -> list[str]:
 
 async def test_payload_is_two_folders_deep_and_opening_a_store_creates_no_files(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
-    assert ([entry async for entry in store.list_payloads()], await store.owners()) == ([], frozenset())
+    assert ([entry async for entry in store.list_payloads()], await store.owner_namespaces()) == ([], frozenset())
     assert list(tmp_path.iterdir()) == []
     ref = await store.put(b"content")
     digits = ref.removeprefix("sha256-")
