@@ -48,8 +48,8 @@ class Operand(ABC):
 
     @property
     @abstractmethod
-    def _source_handles(self) -> "tuple[Operand, ...]":
-        """The handles that the value is computed from."""
+    def _used_handles(self) -> "tuple[Operand, ...]":
+        """The handles from which the value is computed."""
 
     @abstractmethod
     def cel(self) -> str:
@@ -214,7 +214,7 @@ class Expression(Operand):
         self._handles = tuple(chain.from_iterable(map(handles_of, operands)))
 
     @property
-    def _source_handles(self) -> tuple[Operand, ...]:
+    def _used_handles(self) -> tuple[Operand, ...]:
         return self._handles
 
     def cel(self) -> str:
@@ -320,8 +320,8 @@ def _combine(left: Operand, operator: str, right: Operand) -> Condition:
 
 
 def handles_of(value: object) -> tuple[Operand, ...]:
-    """Return the handles that a value of a condition is computed from."""
-    return value._source_handles if isinstance(value, Operand) else ()
+    """Return the handles from which a value of a condition is computed."""
+    return value._used_handles if isinstance(value, Operand) else ()
 
 
 def schema_of(value: object) -> ValueSchema:

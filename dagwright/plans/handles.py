@@ -1,4 +1,4 @@
-"""Handles: placeholders, in a plan built in Python, for values that exist only when the plan runs.
+"""Handles: in a plan built in Python, they represent values that exist only when the plan runs.
 
 A handle has a reference (`{{stock.result.left}}`) and the JSON Schema of its value, as far as it is known. In
 arguments, including f-strings, a handle becomes its reference; Python operators turn it into a condition.
@@ -27,7 +27,7 @@ class Handle(Operand, Generic[T_co]):
     pass it to `for_each=` instead.
     """
 
-    __slots__ = ("_input_path", "_owner", "_reference", "_schema", "_source")
+    __slots__ = ("_input_path", "_list_handle", "_owner", "_reference", "_schema")
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Handle(Operand, Generic[T_co]):
         *,
         owner: object,
         schema: ValueSchema = ANY,
-        source: "Handle[Any] | None" = None,
+        list_handle: "Handle[Any] | None" = None,
         input_path: Path = (),
     ) -> None:
         """Create a handle; called by plans.
@@ -43,17 +43,17 @@ class Handle(Operand, Generic[T_co]):
         Args:
             owner: the plan, compared by identity.
             schema: schema of the value, as far as it is known.
-            source: for an item or index, the handle of its list, if it is known.
+            list_handle: for an item or index, the handle of its list, if it is known.
             input_path: path of a part of an input. Only conditions can read such a part.
         """
         self._reference = reference
         self._owner = owner
         self._schema = schema
-        self._source = source
+        self._list_handle = list_handle
         self._input_path = input_path
 
     @property
-    def _source_handles(self) -> "tuple[Handle[Any]]":
+    def _used_handles(self) -> "tuple[Handle[Any]]":
         return (self,)
 
     @property
@@ -64,12 +64,12 @@ class Handle(Operand, Generic[T_co]):
     @property
     def item(self) -> "Handle[Any]":
         """One item of this list, for the arguments of a node whose `for_each=` is this handle."""
-        return Handle(Item(), owner=self._owner, schema=self._schema.at((0,)), source=self)
+        return Handle(Item(), owner=self._owner, schema=self._schema.at((0,)), list_handle=self)
 
     @property
     def index(self) -> "Handle[int]":
         """Position of the item in this list, from 0, for the arguments of a node whose `for_each=` is this handle."""
-        return Handle(Index(), owner=self._owner, schema=INTEGER, source=self)
+        return Handle(Index(), owner=self._owner, schema=INTEGER, list_handle=self)
 
     def __getitem__(self, step: str | int) -> "Handle[Any]":
         """Return the handle of a part of the value.
@@ -90,9 +90,10 @@ class Handle(Operand, Generic[T_co]):
             message = f"{self!r} has no part {step!r:.80}: {problem[0]}"
             raise PlanInvalid([Problem("invalid_reference", message, hint=problem[1])])
         if isinstance(self._reference, Placeholder):
+            # A reference to an input, `{{PLACEHOLDER_name}}`, has no path, so the handle records the path.
             path = (*cast("tuple[str | int, ...]", self._input_path), step)
             return Handle(self._reference, owner=self._owner, schema=part, input_path=path)
-        return Handle(self._with_step(step), owner=self._owner, schema=part, source=self._source)
+        return Handle(self._with_step(step), owner=self._owner, schema=part, list_handle=self._list_handle)
 
     def query(self, query: str) -> "Handle[list[Any]]":
         """Return the handle of a list: the matches of an RFC 9535 query in the value, such as `[*].gross`.
@@ -110,7 +111,9 @@ class Handle(Operand, Generic[T_co]):
         except ValueError as error:
             raise PlanInvalid([Problem("invalid_reference", f"{query!r:.80}: {error}")]) from None
         result_schema = ValueSchema({"type": "array"})
-        return Handle(replace(reference, path=text), owner=self._owner, schema=result_schema, source=self._source)
+        return Handle(
+            replace(reference, path=text), owner=self._owner, schema=result_schema, list_handle=self._list_handle
+        )
 
     def _with_step(self, step: str | int) -> Reference:
         reference = self._reference
@@ -212,13 +215,13 @@ class HandleUse:
 
     @property
     def reference(self) -> Reference:
-        """Target of the handle."""
+        """Reference to the value."""
         return self.handle._reference
 
     @property
-    def source(self) -> Handle[Any] | None:
-        """The list of an item or index, if it is known."""
-        return self.handle._source
+    def list_handle(self) -> Handle[Any] | None:
+        """The handle of the list to which an item or index belongs, if it is known."""
+        return self.handle._list_handle
 
     @property
     def is_secret(self) -> bool:
@@ -227,5 +230,5 @@ class HandleUse:
 
     @property
     def differs_per_item(self) -> bool:
-        """Whether the value differs for each item of a map."""
+        """Whether the value is an item of a `for_each` list or the index of an item, and so differs for each item."""
         return isinstance(self.reference, Item | Index)

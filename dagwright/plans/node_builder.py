@@ -198,11 +198,11 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
             hint = "add that plan as a node, and give its values as arguments"
             yield Problem("invalid_reference", message, at, node.id, hint)
         elif use.differs_per_item and path[0] != "for_each" and node.for_each is None:
-            source = f" {use.source!r}" if use.source is not None else ""
-            hint = f"give the list{source} to for_each="
+            list_text = f" {use.list_handle!r}" if use.list_handle is not None else ""
+            hint = f"give the list{list_text} to for_each="
             yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
-        elif use.differs_per_item and use.source is not None and str(use.source) != node.for_each:
-            message = f"{use.handle!r} is an item of {use.source!r}, and for_each is {node.for_each!s:.80}"
+        elif use.differs_per_item and use.list_handle is not None and str(use.list_handle) != node.for_each:
+            message = f"{use.handle!r} is an item of {use.list_handle!r}, and for_each is {node.for_each!s:.80}"
             yield Problem("invalid_reference", message, at, node.id, "use .item of the list that is given to for_each=")
 
 
