@@ -238,6 +238,6 @@ def _missing_values(gap: Gap) -> MissingValues:
         group=gap.group,
         metric=gap.metric,
         groups=gap.group_count,
-        with_value=gap.with_value,
+        with_value=gap.count_with_value,
         without=list(gap.keys_without_value[:_MAX_GROUPS_WITHOUT_VALUE]),
     )

@@ -38,7 +38,8 @@ class Gap:
     keys_without_value: Sequence[str]
 
     @property
-    def with_value(self) -> int:
+    def count_with_value(self) -> int:
+        """Number of groups that have a value."""
         return self.group_count - len(self.keys_without_value)
 
     def describe(self) -> str:
@@ -51,8 +52,8 @@ class Gap:
             if len(self.keys_without_value) > _KEYS_SHOWN
             else ""
         )
-        available = f"{self.metric} is available for {self.with_value} of {self.group_count}"
-        return f"{available} ({self.group}); missing for {key_list}{omitted_note}."
+        available = f"{self.metric} is available for {self.count_with_value} of {self.group_count} groups of"
+        return f"{available} {self.group}; missing for {key_list}{omitted_note}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ def parsed_response(
     return parse_result(body, aggs or {}, limits or QueryLimits())
 
 
-AVERAGE = {"avg": {"field": "days"}}
-BY_SHIPPER = {"terms": {"field": "shipper"}, "aggs": {"volume": {"sum": {"field": "teu"}}, "days": AVERAGE}}
+AVERAGE = {"avg": {"field": "transit_days"}}
+BY_SHIPPER = {"terms": {"field": "shipper"}, "aggs": {"volume": {"sum": {"field": "teu"}}, "transit_days": AVERAGE}}
 
 
-def bucket(key: str, days: float | None) -> dict[str, Any]:
-    return {"key": key, "doc_count": 4, "days": {"value": days}, "volume": {"value": 0.0}}
+def bucket(key: str, transit_days: float | None) -> dict[str, Any]:
+    return {"key": key, "doc_count": 4, "transit_days": {"value": transit_days}, "volume": {"value": 0.0}}
 
 
 def test_result_has_the_documents_and_sort_values_in_their_order() -> None:
@@ -39,38 +39,47 @@ def test_result_has_the_documents_and_sort_values_in_their_order() -> None:
 
 
 def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
-    groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
-    [gap] = parsed_response(groups=groups, aggs={"by": BY_SHIPPER}).gaps
-    assert gap == Gap("by", "days", 4, ["B", "D"])
-    assert gap.describe() == "days is available for 2 of 4 (by); missing for B, D."
+    groups = {"by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
+    [gap] = parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER}).gaps
+    assert gap == Gap("by_shipper", "transit_days", 4, ["B", "D"])
+    assert gap.describe() == "transit_days is available for 2 of 4 groups of by_shipper; missing for B, D."
 
 
 def test_gap_in_nested_groups_has_the_keys_of_all_levels() -> None:
-    month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}
-    aggs = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
-    assert parsed_response(groups={"months": {"buckets": [month]}}, aggs=aggs).gaps == [
-        Gap("by", "days", 1, ["2026-01-01 / A"])
+    month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by_shipper": {"buckets": [bucket("A", None)]}}
+    months = {"buckets": [month]}
+    aggs = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by_shipper": BY_SHIPPER}}}
+    assert parsed_response(groups={"months": months}, aggs=aggs).gaps == [
+        Gap("by_shipper", "transit_days", 1, ["2026-01-01 / A"])
     ]
 
 
 def test_figure_is_reported_as_missing_if_no_document_has_a_value() -> None:
-    aggs = {"days": AVERAGE, "p": {"percentiles": {"field": "days"}}, "s": {"stats": {"field": "days"}}}
-    groups = {"days": {"value": None}, "p": {"values": {"50.0": None}}, "s": {"count": 0, "sum": 0.0, "avg": None}}
+    aggs = {
+        "transit_days": AVERAGE,
+        "p": {"percentiles": {"field": "transit_days"}},
+        "s": {"stats": {"field": "transit_days"}},
+    }
+    groups = {
+        "transit_days": {"value": None},
+        "p": {"values": {"50.0": None}},
+        "s": {"count": 0, "sum": 0.0, "avg": None},
+    }
     result = parsed_response(groups=groups, aggs=aggs)
     texts = [f"{name} is not available: no document has a value." for name in aggs]
     assert [gap.describe() for gap in result.gaps] == texts
 
 
-def test_filter_is_not_reported_as_a_group_with_a_gap() -> None:
-    aggs = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
-    result = parsed_response(groups={"late": {"doc_count": 0, "days": {"value": None}}}, aggs=aggs)
-    assert result.gaps == [Gap("", "days", 1, [""])]
+def test_gap_in_a_filter_has_no_group_name() -> None:
+    aggs = {"late": {"filter": {"match_all": {}}, "aggs": {"transit_days": AVERAGE}}}
+    result = parsed_response(groups={"late": {"doc_count": 0, "transit_days": {"value": None}}}, aggs=aggs)
+    assert result.gaps == [Gap("", "transit_days", 1, [""])]
 
 
 def test_many_groups_without_a_value_are_counted() -> None:
-    gap = Gap("by", "days", 30, [f"S{number}" for number in range(25)])
+    gap = Gap("by_shipper", "transit_days", 30, [f"S{number}" for number in range(25)])
     assert gap.describe().endswith("S18, S19 and 5 more.")
-    assert gap.with_value == 5
+    assert gap.count_with_value == 5
 
 
 def test_server_problems_are_reported() -> None:
@@ -101,21 +110,26 @@ def test_result_with_too_many_groups_is_rejected() -> None:
 
 def test_result_with_too_many_bytes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 300)
-    groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
-    assert parsed_response(groups=groups, aggs={"by": BY_SHIPPER}).groups
-    groups["by"]["buckets"] *= 5
-    message = r"^The groups and figures have 821 bytes, over the limit of 300; request"
-    with pytest.raises(SearchResultTooLarge, match=message):
-        parsed_response(groups=groups, aggs={"by": BY_SHIPPER})
+    groups = {"by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
+    assert parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER}).groups
+    groups["by_shipper"]["buckets"] *= 5
+    with pytest.raises(
+        SearchResultTooLarge, match=r"^The groups and figures have 909 bytes, over the limit of 300; request"
+    ):
+        parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER})
 
 
 def test_aggregations_are_in_the_requested_order() -> None:
     inner_group = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
-    groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner_group}
-    aggs = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
+    groups = {"z": {"value": 1}, "by_shipper": {"buckets": [bucket("A", 1.0)]}, "f": inner_group}
+    aggs = {
+        "by_shipper": BY_SHIPPER,
+        "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}},
+        "z": {"sum": {}},
+    }
     result = parsed_response(groups=groups, aggs=aggs)
-    assert list(result.groups) == ["by", "f", "z"]
-    assert list(result.groups["by"]["buckets"][0]) == ["key", "doc_count", "volume", "days"]
+    assert list(result.groups) == ["by_shipper", "f", "z"]
+    assert list(result.groups["by_shipper"]["buckets"][0]) == ["key", "doc_count", "volume", "transit_days"]
     assert list(result.groups["f"]) == ["doc_count", "x", "y"]
 
 
