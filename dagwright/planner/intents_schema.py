@@ -15,14 +15,14 @@ MAX_INTENTS = MAX_PLANNED_NODES
 
 
 def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) for the answer of a planner of intents.
+    """Return the JSON Schema (2020-12) for the response of the planner of intents.
 
     Args:
         resolver: resolver of lookups; the published schema has none.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Answer of Dagwright's planner of intents",
+        "title": "Response of Dagwright's planner of intents",
         "type": "object",
         "additionalProperties": False,
         "properties": {

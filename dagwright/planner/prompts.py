@@ -45,7 +45,7 @@ Rules:
 "{{search.result}}" is the whole result, "{{search.result[0].link}}" a part.
 - Write a reference alone in its string to keep the type of the value.
 - Never invent a value that a node has to find.
-- Use "depends_on" only for a node that must run first without being named in a reference. A reference already makes \
+- Use "depends_on" only for a node that must run first although no reference names it. A reference already makes \
 the node wait.
 - Let nodes run at the same time: make a node wait only if it needs the other one.
 - Write "for_each": "{{search.result}}" to run a node once for each element of a list. In its arguments, "{{item}}" \

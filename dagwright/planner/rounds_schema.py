@@ -1,4 +1,4 @@
-"""Response format of the profile `rounds`: the answer of a planner in each round.
+"""Response format of the profile `rounds`: the response of the planner in each round.
 
 Fields beyond this format are accepted too.
 """
@@ -11,7 +11,7 @@ from dagwright.planner.schema import RESPONSE_FILE
 
 ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
 MAX_SUB_GOALS = 50
-"""Maximum number of sub-goals that one answer starts."""
+"""Maximum number of sub-goals that one response starts."""
 MAX_SUB_GOALS_OF_RUN = 100
 """Maximum number of sub-goals in all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
@@ -21,10 +21,10 @@ MAX_REFS = 50
 
 
 def rounds_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) for the answer of a planner of rounds."""
+    """Return the JSON Schema (2020-12) for the response of the planner of rounds."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Answer of Dagwright's planner of rounds",
+        "title": "Response of Dagwright's planner of rounds",
         "type": "object",
         "additionalProperties": False,
         "properties": {

@@ -1,7 +1,7 @@
-"""Response format of the planner, generated from the plan model: `python -m dagwright.planner [--check]`.
+"""Response format of the planner, generated from the JSON Schema of plans: `python -m dagwright.planner [--check]`.
 
-The format is the part of the plan format that a model needs. Fields beyond this part are accepted too, and checked as
-in any plan.
+The format is the part of the plan format that a language model needs. Fields beyond this part are accepted too, and
+checked as in any plan.
 """
 
 import json
@@ -23,7 +23,7 @@ _HUMAN_FIELDS = ("type", "prompt", "options", "multiple")
 _DESCRIPTIONS = {
     "arguments": "Arguments of the tool; strings may contain references such as {{other.result}}.",
     "objective": "Task of the agent, in words; may contain references.",
-    "depends_on": "Ids of nodes that must run first without being named in a reference.",
+    "depends_on": "Ids of nodes that must run first although no reference names them.",
     "for_each": "A list, or a reference to one. The node runs once for each element, {{item}}.",
     "when": "A CEL expression over results, such as size(search.result) > 0.",
 }
@@ -33,7 +33,7 @@ _INLINE_AGENT_FIELDS = ("prompt", "tools")
 
 
 def response_schema(*, allows_inline_agents: bool = False) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) for the answer of a planner.
+    """Return the JSON Schema (2020-12) for the response of the planner: a plan.
 
     Args:
         allows_inline_agents: whether a plan may define inline agents.
@@ -56,7 +56,7 @@ def response_schema(*, allows_inline_agents: bool = False) -> dict[str, Any]:
         node["properties"][name]["description"] = description
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Answer of Dagwright's planner",
+        "title": "Response of Dagwright's planner",
         "type": "object",
         "additionalProperties": False,
         # Models write fields in this order. Nodes start while the model writes, so the title of the plan comes last.
@@ -82,7 +82,7 @@ def response_schema(*, allows_inline_agents: bool = False) -> dict[str, Any]:
 
 
 def answer_schema() -> dict[str, Any]:
-    """Return the JSON Schema for the answer to a request. The answer may list missing information."""
+    """Return the JSON Schema for the answer that a model writes for the person after the plan has run."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -92,8 +92,8 @@ def answer_schema() -> dict[str, Any]:
                 "type": "array",
                 "items": {"type": "string"},
                 "description": (
-                    "Missing requested information that other steps with the same tools could "
-                    "find, one sentence each. Empty if nothing is missing or no other step could find it."
+                    "Requested information that is missing and that other steps with the same tools could find, "
+                    "one sentence each. Empty if nothing is missing or no other step could find it."
                 ),
             },
         },
@@ -113,7 +113,7 @@ def _select_properties(definition: Any, names: tuple[str, ...], *, required: tup
 
 
 def _without_null(schema: Any) -> dict[str, Any]:
-    """Return the schema of a property without its default and without null: models omit absent fields."""
+    """Return the schema of a property without its default and without null: a language model omits unused fields."""
     simplified_schema = {keyword: part for keyword, part in schema.items() if keyword != "default"}
     choices = [choice for choice in simplified_schema.pop("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
