@@ -90,7 +90,8 @@ async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(se
     assert (document["status"], [*document["nodes"]], intent_statuses(document)) == ("failed", ["plan", "read"], {})
     assert document["error"]["code"] == "low_confidence"
     assert document["error"]["message"].startswith(
-        "the model gives its intents a confidence of 0.6, but 0.75 is required and this run is not interactive"
+        "the model recognized the intents of the request with a confidence of 0.6, but 0.75 is required and this run "
+        "is not interactive"
     )
 
 

@@ -1,6 +1,6 @@
 """Approval of a parsed plan by a person: when it is needed, and the node that requests it.
 
-Replay: ID and content of the node are part of a run's history.
+Replay: the ID and content of this node are part of a run's history.
 """
 
 from collections.abc import Mapping
@@ -44,9 +44,9 @@ def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
         return False
     if not run.state.options.is_interactive:
         text = (
-            f"the model gives its intents a confidence of {confidence:.4g}, but {required_confidence:.4g} is required "
-            "and this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
-            "`confidence`"
+            f"the model recognized the intents of the request with a confidence of {confidence:.4g}, but "
+            f"{required_confidence:.4g} is required and this run is not interactive, so nothing was done; repeat the "
+            "request with `approve_plan` or a lower `confidence`"
         )
         raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
     return True
@@ -55,11 +55,13 @@ def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
 def request_approval(
     run: "GoalState", parser_number: int, parsed_plan: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
 ) -> Extension:
-    """Build the node that asks a person to approve a plan.
+    """Build an extension with a node that requests approval of a plan, and then parses the approved plan.
+
+    The node is a call of `READ_MODEL_PLAN` that waits for its approval. A person may approve it with an edited plan.
 
     Args:
         parser_number: number of the node that parsed the plan.
-        problems: problems of a plan that a person submitted instead of approving.
+        problems: problems of the plan in the answer to the previous request for approval.
     """
     last_approval = run.newest_number(APPROVE)
     node_id = APPROVE if last_approval is None else run.free_id(APPROVE)
