@@ -393,7 +393,7 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED_MESSAGE)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
-        message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is too large for a report"
+        message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, the limit for the output of a sub-plan"
         return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **details}
     return end
 

@@ -1,4 +1,4 @@
-"""Time of the workflow, and timers that are replaced when their time changes."""
+"""Time of the workflow, and timers whose time can be changed."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Timer:
         """Time at which the timer fires, in seconds since the epoch; `None` if the timer is stopped."""
 
     def set(self, at: float | None) -> None:
-        """Replace the timer, or stop it."""
+        """Set the time at which the timer fires; `None` stops the timer."""
         self.stop()
         if at is None:
             return

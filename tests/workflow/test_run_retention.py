@@ -165,7 +165,10 @@ async def test_removal_cutoff_of_a_namespace_is_before_the_oldest_start_of_its_r
     )
     await _wait_for_runs(separate_client, 2)
     expected = STARTED_AT - MARGIN
-    assert removal_cutoff(await read_retention(separate_client), owner_namespaces=owner_namespaces, now=now).time == expected
+    assert (
+        removal_cutoff(await read_retention(separate_client), owner_namespaces=owner_namespaces, now=now).time
+        == expected
+    )
 
 
 async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client) -> None:

@@ -33,6 +33,7 @@ _DOUBLING_PLAN: dict[str, Any] = plan_of(
     inputs={"n": {"type": "number"}},
     output="{{twice.result}}",
 )
+"""Plan that adds its input `n` to itself; `{{PLACEHOLDER_n}}` is the reference to the input."""
 
 
 def _held_node(gate_name: str) -> Document:
@@ -129,7 +130,8 @@ async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None
     document = await runs.run({"nodes": [{"id": "sub", "plan": child_plan}]})
     assert document["nodes"] == {
         "sub": failed_node(
-            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, which is too large for a report"
+            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, "
+            "the limit for the output of a sub-plan"
         )
     }
 
@@ -142,7 +144,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     assert len(events_of((await chain_of(runs.client, handle))[0], EventType.EVENT_TYPE_TIMER_STARTED)) >= 2
 
 
-async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_sub_plan_whose_workflow_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     sub_plan_node = {"id": "sub", "plan": {"nodes": [call("a", "echo")]}, "depends_on": ["hold"]}
     handle = await runs.start(plan_of(_held_node(unique_name), sub_plan_node))
     await eventually(lambda: unique_name in bench.entered)
@@ -160,11 +162,11 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
 @pytest.mark.parametrize(
     ("node_fields", "plan_fields", "message"),
     [
-        ({"timeout": "700ms"}, {}, "'held' exceeded its timeout of 0.7 s; still running: hold"),
+        ({"timeout": "700ms"}, {}, "'sub' exceeded its timeout of 0.7 s; still running: hold"),
         (
             {"timeout": "1m"},
             {"deadline": "600ms"},
-            "'held' exceeded the deadline of its plan, 0.6 s; still running: hold",
+            "'sub' exceeded the deadline of its plan, 0.6 s; still running: hold",
         ),
     ],
     ids=["timeout of the node", "deadline of the sub-plan"],
@@ -173,8 +175,8 @@ async def test_error_of_a_timed_out_sub_plan_has_its_id_and_limit(
     runs: Runs, unique_name: str, node_fields: dict[str, Any], plan_fields: dict[str, Any], message: str
 ) -> None:
     child_plan = plan_of(_held_node(unique_name), **plan_fields)
-    handle = await runs.start(plan_of({"id": "held", "plan": child_plan, **node_fields}))
+    handle = await runs.start(plan_of({"id": "sub", "plan": child_plan, **node_fields}))
     document = bare_document(await document_of(handle))
-    assert document["nodes"]["held"] == failed_node(f"sub_plan_failed: the sub-plan failed: {message}")
-    child_document = bare_document(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
+    assert document["nodes"]["sub"] == failed_node(f"sub_plan_failed: the sub-plan failed: {message}")
+    child_document = bare_document(await document_of(runs.client.get_workflow_handle(f"{handle.id}/sub")))
     assert (child_document["status"], child_document["error"]) == ("failed", f"deadline_exceeded: {message}")
