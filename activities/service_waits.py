@@ -1,8 +1,8 @@
-"""Requests of services to wait, with status 429 or 503 and `Retry-After`.
+"""Wait times that services request with status 429 or 503 and `Retry-After`.
 
-An attempt that is asked to wait does not count (`dagwright.activities.deferral`). After
-`MAX_WAIT_S` since the first request to wait, further requests are ordinary failures. A response without a time to wait
-is also an ordinary failure.
+An attempt that is asked to wait does not count (`dagwright.activities.deferral`). When `MAX_WAIT_S` have passed since
+the first request to wait, further requests are ordinary failures. A response without a time to wait is also an
+ordinary failure.
 """
 
 import random
@@ -23,7 +23,7 @@ from dagwright.tools.retry_after import cap_delay, requested_delay, requesting_s
 MAX_WAIT_S = MAX_DELAY_S
 """Maximum time since the first request to wait; further requests then count as failed attempts."""
 _MAX_BACKOFF_S = 60.0
-"""Maximum of the delay, which grows if a service repeatedly requests short delays."""
+"""Upper limit of the minimum delay, which doubles with each request to wait. A service may request a longer delay."""
 _JITTER = 0.1
 """Maximum random extension as a share of the delay, so that not all calls continue at the same moment."""
 _STATE_FIELD = "asked_to_wait"
@@ -79,7 +79,10 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
 
 
 def wait_state(earlier_state: Any) -> dict[str, Any]:
-    """Return the part of a deferred attempt's state that a deferral for another reason must keep."""
+    """Return the fields of a deferred attempt's state that record requested waits.
+
+    A deferral for another reason must keep these fields.
+    """
     state = earlier_state.get(_STATE_FIELD) if isinstance(earlier_state, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(state.get(key), int | float) for key in ("since", "times")):
         return {}

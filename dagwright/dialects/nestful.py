@@ -1,6 +1,7 @@
 """The dialect `nestful`: `[{"name", "arguments", "label"}]`, where `$var1.field$` is a field of the result of `var1`.
 
-`$var1$` is the whole result. A last call named `var_result` calls no tool: its arguments are the output of the plan.
+`$var1$` is the whole result. If the last call is named `var_result`, it calls no tool: its arguments are the output of
+the plan.
 
 Source: Basu et al., "NESTFUL: A Benchmark for Evaluating LLMs on Nested Sequences of API Calls" (2024), and its
 data.
@@ -31,7 +32,7 @@ def read_nestful(raw: JsonValue) -> Document:
     """Return the document of a list of calls.
 
     Raises:
-        PlanInvalid: there is no such list, or it is empty.
+        PlanInvalid: `raw` is not a list, or it is an empty list.
     """
     draft = DocumentDraft("nestful", "")
     calls = draft.entries_of_list(raw, name="a plan in the dialect nestful")

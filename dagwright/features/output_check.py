@@ -16,7 +16,7 @@ class OutputCheck(SchedulerComponent):
         self._scheduler = scheduler
 
     def on_quiescent(self, at: float) -> None:  # noqa: ARG002 - a hook
-        """Set the error of a run that would otherwise have ended with success."""
+        """Resolve the output of a run that would end with success; if this fails, set the error of the run."""
         state = self._scheduler.state
         if not state.is_finished or state.phase is not Phase.ACTIVE or not state.plan.output_bindings:
             return

@@ -1,7 +1,8 @@
 """Pause and resume a tool in all runs.
 
 A note (`dagwright.server.note_workflows`) records the pause of a tool. Before each call of the tool, a worker checks
-for this note. If the note exists, the worker requests the server to pause the activity (`activities/paused_calls.py`).
+for this note. If the note exists, the worker requests that the server pause the activity
+(`activities/paused_calls.py`).
 """
 
 import asyncio
@@ -84,7 +85,7 @@ class ResumeResult:
     Args:
         pause: the pause that ended; `None` if the tool was not paused.
         call_count: number of resumed calls.
-        run_count: number of the runs and sub-plans with these calls.
+        run_count: number of runs and sub-plans with resumed calls.
         ramp_s: seconds over which the calls start.
     """
 
@@ -108,7 +109,11 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool and wait until all workers apply the pause; return the pause of a tool that was paused already."""
+    """Pause a tool and wait until all workers apply the pause.
+
+    Returns:
+        `None`, or the earlier pause if the tool was paused already.
+    """
     is_new = await start_note(
         client,
         wire.WORKFLOW_PAUSED_TOOL,
@@ -178,8 +183,8 @@ async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls
 
 
 async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_s: float) -> None:
-    """Resume the calls of one run at random times of the ramp, and reset their attempts."""
-    # One request by activity type resumes hundreds of calls.
+    """Resume the calls of one run at random times within the ramp, and reset their attempt numbers."""
+    # One request with the activity type resumes all calls of the tool in this run, which may be hundreds.
     requests = [UnpauseActivityRequest(id=activity_id) for activity_id in calls.ids]
     for request in [UnpauseActivityRequest(type=tool)] if calls.includes_all else requests:
         request.namespace, request.identity, request.reset_attempts = client.namespace, client.identity, True
@@ -194,7 +199,7 @@ async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_
 
 
 async def pause_call(client: Client, run: WorkflowExecution, activity_id: str, *, reason: str) -> None:
-    """Request the server to pause a call before its next attempt.
+    """Request that the server pause a call before its next attempt.
 
     Raises:
         RPCError: the server rejects the request or does not respond.

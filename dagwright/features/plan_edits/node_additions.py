@@ -36,7 +36,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
 def apply_addition(
     rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request: str | None = None
 ) -> None:
-    """Add nodes. The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
+    """Add nodes. The caller must charge the cost before this call, and call `Scheduler.propagate` after it.
 
     Args:
         request: id of the request whose answer contained the nodes.
@@ -44,9 +44,10 @@ def apply_addition(
     state = rebuild.state
     for node in extension.nodes:
         if node.supersedes is not None:
-            # A person who changes the arguments of a node approves its call.
+            # A node that supersedes another node is a retry with arguments from a person, which counts as approval.
             state.override_of(node.id).approved = True
     rebuild.new_edits(at).extend(extension)
+    # The override of a node also records the commands of people for the node.
     for node in extension.nodes:
         details: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADD_NODES_COMMAND if node.supersedes is None else "retry_node"

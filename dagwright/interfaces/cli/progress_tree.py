@@ -38,7 +38,7 @@ _STATES_BY_IMPORTANCE = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""If not all rows fit, the rows with the first of these states are shown."""
+"""States from most to least important. If not all nodes fit, nodes with more important states are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Row:
         tool_text: tool and title.
         elapsed_s: seconds from the start to the end, or to now.
         detail: progress, error, or the reason why the node waits.
-        done, total, eta_s: ended items, all items, and estimated seconds until all have ended; `None` without items.
+        done, total, eta_s: ended items, all items, and estimated seconds until all have ended; `None` if the
+            node has no items.
         order: position in the tree.
     """
 
@@ -156,7 +157,7 @@ def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_ro
 
     def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
-        # Within a state, the nodes that ended last are first; nodes without an end are in tree order.
+        # Within a state, the most recently ended nodes are first, and nodes that have not ended are in tree order.
         return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
 
     return sorted(sorted(tree_nodes, key=priority)[:limit])

@@ -25,7 +25,7 @@ class AddressNotAllowed(GiveUp):
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """Return the addresses of `host`, as the machine resolves it.
+    """Return the addresses of `host`, as the operating system resolves the name.
 
     Raises:
         NotStarted: the name has no address now.
