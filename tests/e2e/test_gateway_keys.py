@@ -1,4 +1,4 @@
-"""Keys of the gateway: which runs a key may see and steer, and which limits apply to it."""
+"""Keys of the gateway: which runs a key may read and control, and which limits apply to it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -24,7 +24,7 @@ SUM_PLAN = plan_of(calculation("sum", "1 + 2"), output="{{sum.result}}")
 
 
 class Keys:
-    """The key file of a test. The names of its owners are unique, because the server has the runs of all tests."""
+    """Key file of a test. Each owner name ends with an ID of the test, because all tests share one Temporal server."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
@@ -52,14 +52,14 @@ async def get(gateway: Gateway, key: str, path: str) -> httpx.Response:
 
 async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann_key, bob_key, boss_key = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
+    ann_key, bob_key, all_owners_key = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
     async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as gateway:
 
         async def list_field_for_each_key(path: str, field: str) -> list[list[str]]:
             """Return a field of the listed items, once for each of the three keys."""
             return [
                 [item[field] for item in (await get(gateway, key, path)).json()["data"]]
-                for key in (ann_key, bob_key, boss_key)
+                for key in (ann_key, bob_key, all_owners_key)
             ]
 
         response_without_key, response_with_unknown_key = (
@@ -67,13 +67,13 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
             await get(gateway, f"{ann_key}x", "/v1/runs"),
         )
         run_response = await post(gateway, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
-        bobs_run = (await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()[
+        bob_run_id = (await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()[
             "run_id"
         ]
         run_id = run_response.json()["run_id"]
         session = f"s-{uuid4().hex[:8]}"
         turn_response = await post(gateway, ann_key, CHAT, chat_body("plan/ask", session_id=session))
-        turn_run = turn_response.json()["dagwright"]["run_id"]
+        turn_run_id = turn_response.json()["dagwright"]["run_id"]
 
         async def has_requests() -> bool:
             return bool((await get(gateway, ann_key, f"/v1/runs/{run_id}/feedback")).json()["data"])
@@ -82,7 +82,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         path_ends = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
         response_path = f"/v1/responses/{ResponseRef(run_id, 'plan/ask').id}"
         paths = [f"/v1/runs/{run_id}{part}" for part in path_ends]
-        paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run}", response_path]
+        paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run_id}", response_path]
         read_statuses = {(await get(gateway, bob_key, path)).status_code for path in paths}
         commands = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
@@ -97,9 +97,9 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         )
         response_status = (await get(gateway, ann_key, response_path)).status_code
         session_document = (await get(gateway, ann_key, f"/v1/sessions/{session}")).json()
-        boss_response = await post(gateway, boss_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
-        ann_response = await post(gateway, ann_key, f"/v1/runs/{turn_run}/feedback", {"answer": "yes", "by": "bob"})
-        document = (await get(gateway, ann_key, f"/v1/runs/{turn_run}/nodes/check")).json()
+        all_owners_response = await post(gateway, all_owners_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
+        ann_response = await post(gateway, ann_key, f"/v1/runs/{turn_run_id}/feedback", {"answer": "yes", "by": "bob"})
+        document = (await get(gateway, ann_key, f"/v1/runs/{turn_run_id}/nodes/check")).json()
     assert (
         response_without_key.status_code,
         response_without_key.json()["error"]["code"],
@@ -109,17 +109,20 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         "invalid_api_key",
         401,
     )
-    assert run_id != bobs_run
+    assert run_id != bob_run_id
     assert (turn_response.headers["x-session-id"], turn_response.json()["dagwright"]["session_id"]) == (
         session,
         session,
     )
     assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
     assert (sessions[:2], f"{keys.owner('ann')}:{session}" in sessions[2]) == ([[session], []], True)
-    assert (run_lists[:2], {run_id, turn_run, bobs_run} <= {*run_lists[2]}) == ([[turn_run, run_id], [bobs_run]], True)
-    assert ({*inboxes[0]}, inboxes[1], {run_id, turn_run} <= {*inboxes[2]}) == ({run_id, turn_run}, [], True)
+    assert (run_lists[:2], {run_id, turn_run_id, bob_run_id} <= {*run_lists[2]}) == (
+        [[turn_run_id, run_id], [bob_run_id]],
+        True,
+    )
+    assert ({*inboxes[0]}, inboxes[1], {run_id, turn_run_id} <= {*inboxes[2]}) == ({run_id, turn_run_id}, [], True)
     assert (session_document["session_id"], session_document["run"]["session_id"]) == (session, session)
-    assert (boss_response.status_code, ann_response.status_code) == (200, 200)
+    assert (all_owners_response.status_code, ann_response.status_code) == (200, 200)
     assert document["lineage"]["answers"][0]["by"] == keys.owner("ann")
 
 
@@ -130,7 +133,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     async with serve(extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
         body = {"plan": APPROVAL_PLAN}
         run_id = (await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
-        # The server does not yet list runs that were started at the same time, so the gateway must count them.
+        # The server lists a run some time after its start, so the gateway must count concurrent starts itself.
         concurrent_responses = await asyncio.gather(*(post(gateway, ann_key, "/v1/runs", body) for _ in range(10)))
         later_response = await post(gateway, ann_key, "/v1/runs", body)
         repeated_response = await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")
@@ -222,7 +225,7 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
 ) -> None:
     keys = Keys(tmp_path)
     ann_key, boss_key = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
-    eve_key, operator_key = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
+    eve_key, ann_operate_key = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
     assignee = keys.owner("boss")
     plan = plan_of(_assigned_approval("first", assignee), _assigned_approval("second", assignee), APPROVAL_NODE)
     async with serve(extra_settings={"api_keys": keys.path}) as gateway:
@@ -251,7 +254,7 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
         ]
         accepted_answers = [
             await send_answer(boss_key, "first"),
-            await send_answer(operator_key, "second"),
+            await send_answer(ann_operate_key, "second"),
             await send_answer(ann_key, "check"),
         ]
         remaining_requests = await list_requests(boss_key, "/v1/inbox")
@@ -270,13 +273,13 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
 
 async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    boss_key = keys.add(ALL_OWNERS)
+    all_owners_key = keys.add(ALL_OWNERS)
     subject = f"owner:{keys.owner('ann')}"
     path = f"/v1/call-limits/{subject}"
     async with serve(extra_settings={"api_keys": keys.path}) as gateway:
 
         async def send(method: str, path: str, body: Any = None) -> httpx.Response:
-            return await gateway.http.request(method, path, json=body, headers=bearer(boss_key))
+            return await gateway.http.request(method, path, json=body, headers=bearer(all_owners_key))
 
         async def list_limits() -> list[Any]:
             data = (await send("GET", "/v1/call-limits")).json()["data"]

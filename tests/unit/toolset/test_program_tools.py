@@ -51,11 +51,11 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), program_tools=read_program_tools([function]))
     assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
-    # Another command must not load these tools, because the import would run the program.
+    # Another process must not load these tools from the file: its import would run the program.
     assert toolset.references == ()
 
 
-def test_task_queue_of_the_caller_serves_functions_and_agents(tmp_path: Path) -> None:
+def test_explicit_task_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     card = card_of("service", service_url="http://127.0.0.1:9/")
     program_tools = read_program_tools([stock], [card], task_queue="gpu")
     toolset = load_toolset(Settings(state_dir=tmp_path), program_tools=program_tools)
@@ -83,7 +83,7 @@ class _Shop:
         return len(item)
 
 
-def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
+def test_function_that_cannot_be_a_tool_is_rejected_with_a_hint() -> None:
     def count(item):  # type: ignore[no-untyped-def]
         return len(item)
 
