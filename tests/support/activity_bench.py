@@ -61,9 +61,9 @@ class ActivityBench:
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
         """Return the payload of the result. The values of `headers` are sent as JSON."""
+        metadata = {"encoding": b"json/plain"}
         header_payloads = {
-            name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
-            for name, value in headers.items()
+            name: Payload(metadata=metadata, data=json.dumps(value).encode()) for name, value in headers.items()
         }
 
         async def call() -> Any:

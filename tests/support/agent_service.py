@@ -1,7 +1,7 @@
 """A real HTTP server in the role of a service agent, with the responses that a test defines."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -51,13 +51,19 @@ class AgentService:
 @contextmanager
 def agent_service(*responses: ServiceResponse) -> Iterator[AgentService]:
     service = AgentService(*responses)
+    with serve_posts(service.respond) as address:
+        service.url = f"{address}/ask?token=hidden"
+        yield service
+
+
+@contextmanager
+def serve_posts(respond: Callable[[ReceivedRequest], ServiceResponse]) -> Iterator[str]:
+    """Serve POST requests inside the block, and yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            response = service.respond(
-                ReceivedRequest({name.lower(): value for name, value in self.headers.items()}, body)
-            )
+            response = respond(ReceivedRequest({name.lower(): value for name, value in self.headers.items()}, body))
             if response.status == 0:
                 self.close_connection = True
                 return
@@ -71,5 +77,4 @@ def agent_service(*responses: ServiceResponse) -> Iterator[AgentService]:
             pass
 
     with serve_handler(Handler) as address:
-        service.url = f"{address}/ask?token=hidden"
-        yield service
+        yield address

@@ -34,7 +34,6 @@ def model_settings(server: ModelServer, folder: Path, **fields: Any) -> Settings
 
 
 def store_agents(url: str, *cards: AgentCard) -> None:
-    """Store agents in the database at a URL."""
     database = Database(url, AGENTS)
     StoredAgents(database).add([*cards])
     database.dispose()

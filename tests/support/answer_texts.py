@@ -1,6 +1,7 @@
 """Readers of streamed answers, and answers whose stream pauses until a test continues it."""
 
 import asyncio
+import json
 from contextlib import aclosing
 from typing import Any
 
@@ -31,6 +32,11 @@ def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) ->
     else:
         chunk_count = -(-(content.index(pause_after) + len(pause_after)) // CHUNK_CHARACTERS)
     return slow(text(content), chunk_characters=CHUNK_CHARACTERS, held_after_chunks=chunk_count, release_event=gate)
+
+
+def held_model_answer(answer: str, gate: asyncio.Event) -> Any:
+    """Return a model's complete answer to a request, whose stream pauses after 28 characters until `gate` is set."""
+    return held_answer(json.dumps({"answer": answer, "missing": []}), gate, pause_after=5)
 
 
 class AnswerReader:

@@ -28,24 +28,17 @@ from tests.support.runs import Handle, document_of
 from tests.support.server import LiveServer
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
-WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
-"""The program of a worker whose code differs from that of `worker.py`."""
-SHORT_HEARTBEAT_WORKER = ROOT / "tests" / "support" / "short_heartbeat_worker.py"
-"""The program of a worker with short heartbeat timeouts: its model calls are retried soon after its death."""
-HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
-"""The program of a worker whose payload store waits at fault points."""
-SHORT_LEASE_WORKER = ROOT / "tests" / "support" / "short_lease_worker.py"
-"""The program of a worker with short leases of call limits."""
-DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
-"""The program of a worker that dies in the middle of a workflow task when a test requires it."""
-
-HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
-"""The program of a command line whose `fork` and session turns wait at fault points."""
+TOOLS = Path(__file__).with_name("chaos_tools.py")
+# Programs of workers, and of a command line. Their modules describe how they differ from `worker.py` and `starter.py`.
+WRONG_WORKER = Path(__file__).with_name("wrong_worker.py")
+SHORT_HEARTBEAT_WORKER = Path(__file__).with_name("short_heartbeat_worker.py")
+HELD_WORKER = Path(__file__).with_name("held_worker.py")
+SHORT_LEASE_WORKER = Path(__file__).with_name("short_lease_worker.py")
+DYING_WORKER = Path(__file__).with_name("dying_worker.py")
+HELD_STARTER = Path(__file__).with_name("held_starter.py")
 
 _EXIT_S = 60.0
 _STARTED_LOG_TEXT = '"worker started"'
-
 
 RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 """Retry policy of nodes whose worker dies, with short delays."""
@@ -101,7 +94,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Process ID of the worker."""
         assert self._process is not None
         return self._process.pid
 
@@ -115,14 +107,10 @@ class WorkerProcess:
 
     async def start(self) -> None:
         """Start the worker; runs continue as soon as it polls."""
+        program, options = (str(self._program),), ("--tools", str(TOOLS))
         with (self._folder / "worker.log").open("ab") as log:
             self._process = await start_program(
-                (str(self._program),),
-                ("--tools", str(TOOLS)),
-                folder=ROOT,
-                environment=self._environment,
-                stdout=log,
-                stderr=log,
+                program, options, folder=ROOT, environment=self._environment, stdout=log, stderr=log
             )
 
     async def start_and_wait_until_ready(self) -> None:
@@ -181,11 +169,7 @@ class FaultPoints:
         (self._folder / f"hold-{name}").unlink(missing_ok=True)
 
     async def wait_for_point(self, name: str) -> None:
-
-        def is_reached() -> bool:
-            return (self._folder / f"reached-{name}").exists()
-
-        await eventually(is_reached)
+        await eventually((self._folder / f"reached-{name}").exists)
 
     def forget(self, name: str) -> None:
         """Forget that a tool has reached the point, to detect when a tool reaches it again."""
@@ -226,11 +210,7 @@ async def start_run(
     foreign_tools: Mapping[str, ToolDeclaration] | None = None,
     **options: Any,
 ) -> Handle:
-    """Start a run of a plan.
-
-    Args:
-        foreign_tools: tools of workers that do not use Dagwright.
-    """
+    """Start a run of a plan. `foreign_tools` are tools of workers that do not use Dagwright."""
     toolset = load_toolset(Settings(), [str(TOOLS)])
     compiled_plan = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
     return await start_workflow(client, RunInput(compiled=compiled_plan, **options), workflow_id=workflow_id)

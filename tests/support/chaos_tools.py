@@ -88,6 +88,11 @@ def calls_of(folder: Path) -> Counter[str]:
     return Counter(calls_file.read_text(encoding="utf-8").split()) if calls_file.exists() else Counter()
 
 
+def _record_call(name: str) -> None:
+    with (_folder() / "calls").open("a", encoding="utf-8") as calls:
+        calls.write(f"{name}\n")
+
+
 def _record_effect(name: str, *, has_key: bool) -> None:
     key = context().idempotency_key if has_key else f"{context().workflow_id}/{context().attempt}"
     with closing(_connect(_folder())) as database, database:
@@ -117,11 +122,8 @@ def spans_of(folder: Path, group: str) -> list[Span]:
     spans_file = folder / "spans"
     lines = [json.loads(line) for line in spans_file.read_text().splitlines()] if spans_file.exists() else []
     ends = {line["call"]: line["at"] for line in lines if line["is_end"]}
-    spans = [
-        Span(line["group"], line["pid"], line["at"], ends.get(line["call"]))
-        for line in lines
-        if line["group"] == group and not line["is_end"]
-    ]
+    starts = [line for line in lines if line["group"] == group and not line["is_end"]]
+    spans = [Span(group, line["pid"], line["at"], ends.get(line["call"])) for line in starts]
     return sorted(spans, key=lambda span: span.start)
 
 
@@ -145,8 +147,7 @@ async def record_span(name: str, group: str, pause_ms: float = 0.0) -> str:
 @tool(effects="pure")
 def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
     """Return the value of a node of a random graph, record the call and wait at its fault point."""
-    with (_folder() / "calls").open("a", encoding="utf-8") as calls:
-        calls.write(f"{name}\n")
+    _record_call(name)
     time.sleep(pause_ms / 1000)
     fault_point(name)
     return value_of(name, values)
@@ -155,8 +156,7 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
 @worker_tool(outputs=["made"], goal_type="deliverable")
 async def make_slot(name: str) -> dict[str, str]:
     """Record the call, wait at its fault point, and return the value of the slot `made`."""
-    with (_folder() / "calls").open("a", encoding="utf-8") as calls:
-        calls.write(f"{name}\n")
+    _record_call(name)
     await _wait_at_fault_point(name)
     return {"made": name}
 

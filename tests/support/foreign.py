@@ -62,13 +62,8 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
     """Serve the activities on a separate queue; yield the declarations for plans."""
     queue = f"foreign-{uuid4().hex}"
     async with Worker(client, task_queue=queue, activities=_ACTIVITIES):
-        declaration_fields: dict[str, Any] = {
-            "effects": Effects.READ,
-            "task_queue": queue,
-            "is_foreign": True,
-            "timeout_s": 20,
-        }
-        yield {name: ToolDeclaration(name, **declaration_fields) for name in _NAMES}
+        fields: dict[str, Any] = {"effects": Effects.READ, "task_queue": queue, "is_foreign": True, "timeout_s": 20}
+        yield {name: ToolDeclaration(name, **fields) for name in _NAMES}
 
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:

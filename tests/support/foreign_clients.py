@@ -29,7 +29,6 @@ class ClientRequest:
     """A request of a client.
 
     Args:
-        client: the client.
         source: origin of the form, with the version; quoted words are settings of the client.
         body: the body without the field `model`.
         headers: headers in addition to those of every JSON request.
@@ -38,8 +37,11 @@ class ClientRequest:
     client: str
     source: str
     body: Mapping[str, Any]
-    path: str = "/v1/chat/completions"
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return "/v1/responses" if "input" in self.body else "/v1/chat/completions"
 
     @property
     def is_streamed(self) -> bool:
@@ -52,7 +54,6 @@ def _stainless_headers(user_agent: str, language: str) -> Mapping[str, str]:
     return {**shared_headers, "User-Agent": user_agent, "X-Stainless-Lang": language}
 
 
-_RESPONSES_PATH = "/v1/responses"
 _GO_HEADERS = _stainless_headers("OpenAI/Go 3.96.0", "go")
 _PYTHON_HEADERS = _stainless_headers("OpenAI/Python 2.54.0", "python")
 _AGENTS_HEADERS = _stainless_headers("Agents/Python 0.20.0", "python")
@@ -62,13 +63,16 @@ _STREAM_OPTIONS = {"include_usage": True}
 
 _SYSTEM_MESSAGE = {"role": "system", "content": "Be brief."}
 _USER_MESSAGE = {"role": "user", "content": QUESTION}
+_SYSTEM_ITEM = {**_SYSTEM_MESSAGE, "type": "message"}
+_USER_ITEM = {**_USER_MESSAGE, "type": "message"}
 
 
-def _function(parameters: Mapping[str, Any], **fields: object) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": "weather", "description": "It.", "parameters": parameters, **fields},
-    }
+def _user_message(text: str = QUESTION, *, part_type: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": part_type, "text": text}]}
+
+
+def _function(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "weather", "description": "It.", "parameters": parameters}}
 
 
 def _answer_item(*, logprobs: bool = False, **fields: object) -> dict[str, Any]:
@@ -97,8 +101,7 @@ CLIENT_REQUESTS = (
     ClientRequest(
         "curl, responses",
         _RECORDED_CURL,
-        {"input": [{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}], "store": False},
-        path=_RESPONSES_PATH,
+        {"input": [_user_message(part_type="input_text")], "store": False},
         headers=_CURL_HEADERS,
     ),
     ClientRequest(
@@ -107,13 +110,9 @@ CLIENT_REQUESTS = (
         {"messages": [_USER_MESSAGE], "seed": 1, "stream": True},
         headers=_GO_HEADERS,
     ),
-    ClientRequest("OpenAI Go, responses", _RECORDED_GO, {"input": QUESTION}, path=_RESPONSES_PATH, headers=_GO_HEADERS),
+    ClientRequest("OpenAI Go, responses", _RECORDED_GO, {"input": QUESTION}, headers=_GO_HEADERS),
     ClientRequest(
-        "OpenAI Go, responses as a stream",
-        _RECORDED_GO,
-        {"input": QUESTION, "stream": True},
-        path=_RESPONSES_PATH,
-        headers=_GO_HEADERS,
+        "OpenAI Go, responses as a stream", _RECORDED_GO, {"input": QUESTION, "stream": True}, headers=_GO_HEADERS
     ),
     ClientRequest(
         "LangChain, Python, with functions and a conversation",
@@ -122,7 +121,7 @@ CLIENT_REQUESTS = (
             "messages": [
                 {"content": "And 2 + 2?", "role": "user"},
                 {"content": "Four.", "role": "assistant"},
-                {"content": [{"type": "text", "text": QUESTION}], "role": "user"},
+                _user_message(part_type="text"),
             ],
             "parallel_tool_calls": False,
             "stream": True,
@@ -135,22 +134,16 @@ CLIENT_REQUESTS = (
     ClientRequest(
         "LangChain, Python, responses",
         f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
-        {"input": [{**_SYSTEM_MESSAGE, "type": "message"}, {**_USER_MESSAGE, "type": "message"}], "stream": False},
-        path=_RESPONSES_PATH,
+        {"input": [_SYSTEM_ITEM, _USER_ITEM], "stream": False},
         headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "LangChain, Python, responses, a second turn",
         f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
         {
-            "input": [
-                {"content": "And 2 + 2?", "role": "user", "type": "message"},
-                _answer_item(),
-                {**_USER_MESSAGE, "type": "message"},
-            ],
+            "input": [{"content": "And 2 + 2?", "role": "user", "type": "message"}, _answer_item(), _USER_ITEM],
             "stream": False,
         },
-        path=_RESPONSES_PATH,
         headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
@@ -165,7 +158,7 @@ CLIENT_REQUESTS = (
             "messages": [
                 {"role": "user", "content": "And 2 + 2?"},
                 {"role": "assistant", "content": "Four."},
-                {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
+                _user_message(part_type="text"),
             ],
         },
         headers=_LANGCHAIN_JS_HEADERS,
@@ -173,12 +166,7 @@ CLIENT_REQUESTS = (
     ClientRequest(
         "LangChain, JavaScript, responses",
         f"{_RECORDED_LANGCHAIN_JS}, `useResponsesApi`",
-        {
-            "input": [{**_SYSTEM_MESSAGE, "type": "message"}, {**_USER_MESSAGE, "type": "message"}],
-            "stream": False,
-            "text": {},
-        },
-        path=_RESPONSES_PATH,
+        {"input": [_SYSTEM_ITEM, _USER_ITEM], "stream": False, "text": {}},
         headers=_LANGCHAIN_JS_HEADERS,
     ),
     ClientRequest(
@@ -203,25 +191,20 @@ CLIENT_REQUESTS = (
         "Vercel AI SDK, compatible provider",
         _RECORDED_COMPATIBLE,
         {
-            **{
-                "max_tokens": 256,
-                "temperature": 0,
-                "messages": [_SYSTEM_MESSAGE, _USER_MESSAGE],
-                "tools": [_function(_STRICT_WEATHER_PARAMETERS)],
-            },
-            **{"tool_choice": "auto", "stream": True, "stream_options": _STREAM_OPTIONS},
+            "max_tokens": 256,
+            "temperature": 0,
+            "messages": [_SYSTEM_MESSAGE, _USER_MESSAGE],
+            "tools": [_function(_STRICT_WEATHER_PARAMETERS)],
+            "tool_choice": "auto",
+            "stream": True,
+            "stream_options": _STREAM_OPTIONS,
         },
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
         "Vercel AI SDK, OpenAI provider",
         f"{_RECORDED_VERCEL}, a model that the SDK does not treat as a reasoning model",
-        {
-            "input": [_SYSTEM_MESSAGE, {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
-            "max_output_tokens": 256,
-            "stream": True,
-        },
-        path=_RESPONSES_PATH,
+        {"input": [_SYSTEM_MESSAGE, _user_message(part_type="input_text")], "max_output_tokens": 256, "stream": True},
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
@@ -229,19 +212,17 @@ CLIENT_REQUESTS = (
         f"{_RECORDED_VERCEL}; the request has only the ID of the earlier answer",
         {
             "input": [
-                {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},
+                _user_message("And 2 + 2?", part_type="input_text"),
                 {"type": "item_reference", "id": "msg_run-1"},
-                {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
+                _user_message(part_type="input_text"),
             ]
         },
-        path=_RESPONSES_PATH,
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
         "OpenAI Agents SDK",
         _RECORDED_AGENTS,
         {"include": [], "input": [_USER_MESSAGE], "instructions": "Be brief.", "tools": []},
-        path=_RESPONSES_PATH,
         headers=_AGENTS_HEADERS,
     ),
     ClientRequest(
@@ -262,7 +243,6 @@ CLIENT_REQUESTS = (
                 }
             ],
         },
-        path=_RESPONSES_PATH,
         headers=_AGENTS_HEADERS,
     ),
     ClientRequest(
@@ -278,7 +258,6 @@ CLIENT_REQUESTS = (
             "instructions": "Be brief.",
             "tools": [],
         },
-        path=_RESPONSES_PATH,
         headers=_AGENTS_HEADERS,
     ),
     ClientRequest(

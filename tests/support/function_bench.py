@@ -38,9 +38,8 @@ class FunctionBench(ActivityBench):
         )
         store = store or MemoryStore()
         values, cache = LargeValues(store, retry_pauses_s=()), ResultCache(store)
-        [activity] = activities_of_tools(
-            callable_tools(ToolRegistry.of(function), environment, values=values, cache=cache)
-        ).values()
+        calls = callable_tools(ToolRegistry.of(function), environment, values=values, cache=cache)
+        [activity] = activities_of_tools(calls).values()
         super().__init__(activity)
 
     async def result(self, *arguments: Any, **headers: Any) -> Any:

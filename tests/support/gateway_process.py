@@ -15,7 +15,7 @@ from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events
 from tests.support.ports import free_port
 from tests.support.programs import RunningProcess, start_program
 
-SHORT_HEARTBEAT_STARTER = ROOT / "tests" / "support" / "short_heartbeat_starter.py"
+SHORT_HEARTBEAT_STARTER = Path(__file__).with_name("short_heartbeat_starter.py")
 PAUSE_S = 0.3
 """Delay before a client reconnects."""
 _CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
@@ -37,15 +37,11 @@ class GatewayProcess:
         return self._log_path.read_text(errors="replace")
 
     async def start(self) -> None:
+        program = (str(SHORT_HEARTBEAT_STARTER),)
         options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
         with self._log_path.open("ab") as log:
             self._process = await start_program(
-                (str(SHORT_HEARTBEAT_STARTER),),
-                options,
-                folder=ROOT,
-                environment=self._environment,
-                stdout=log,
-                stderr=log,
+                program, options, folder=ROOT, environment=self._environment, stdout=log, stderr=log
             )
         async with httpx.AsyncClient(base_url=self.url, timeout=10) as http:
 

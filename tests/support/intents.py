@@ -33,11 +33,8 @@ def seed_intents(name: str) -> Any:
 
 def intents_plan(runs: Runs, text: str = "Do it.", **options: Any) -> CompiledPlan:
     """Return the plan of a request that may use the onboarding verbs."""
-    verbs = {
-        name: tool
-        for name, tool in runs.tools.items()
-        if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
-    }
+    prefixes = ("cbu.", "entity.", "onboarding.", *RESOLVER.tools())
+    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(prefixes)}
     return prepare_goal(text, verbs, PlanningOptions(profile="intents", **options))[0]
 
 

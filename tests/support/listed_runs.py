@@ -54,21 +54,10 @@ async def check_filters(connection: Connection) -> None:
         client, f"{prefix}-it's?", {wire.MEMO_TAGS: tags | quoted_tags, wire.MEMO_TITLE: f"'{prefix}' \u2661?"}
     )
     waiting_attributes = {"State": "waiting", "Awaiting": ["ann"]}
-    await _start(
-        client,
-        f"{prefix}-asks",
-        {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{prefix}", **request_memo},
-        **waiting_attributes,
-    )
-    child_memo = {
-        wire.MEMO_ROOT: f"{prefix}-asks",
-        wire.MEMO_PATH: ["in"],
-        wire.MEMO_OWNER: f"bob-{prefix}",
-        **request_memo,
-    }
-    await _start(
-        client, f"{prefix}-asks/in", {wire.MEMO_TAGS: tags, **child_memo}, Root=f"{prefix}-asks", **waiting_attributes
-    )
+    waiting_memo = {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{prefix}", **request_memo}
+    await _start(client, f"{prefix}-asks", waiting_memo, **waiting_attributes)
+    child_memo = {**waiting_memo, wire.MEMO_ROOT: f"{prefix}-asks", wire.MEMO_PATH: ["in"]}
+    await _start(client, f"{prefix}-asks/in", child_memo, Root=f"{prefix}-asks", **waiting_attributes)
     await _start(client, f"{prefix}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
     await client.get_workflow_handle(f"{prefix}-over").terminate()
 
@@ -77,41 +66,31 @@ async def check_filters(connection: Connection) -> None:
         return sorted(run.run_id.removeprefix(f"{prefix}-") for run in listed_runs)
 
     async def are_listed() -> bool:
-        return await list_names() == ["asks", "it's?", "odd", "over", "plain"] and await list_names(
-            status="failed"
-        ) == ["over"]
+        names = await list_names()
+        return names == ["asks", "it's?", "odd", "over", "plain"] and await list_names(status="failed") == ["over"]
 
     await eventually(are_listed)
     expected: list[tuple[dict[str, Any], list[str]]] = [
-        *(({"status": "running"}, ["it's?", "odd", "plain"]), ({"status": "waiting"}, ["asks"])),
-        *(({"status": "completed"}, []), ({"status": "completed_with_failures"}, []), ({"status": "cancelled"}, [])),
-        *(
-            ({"session": "ann:main"}, ["over"]),
-            ({"owner": f"bob-{prefix}"}, ["asks"]),
-            ({"owner": f"Bob-{prefix}"}, []),
-        ),
-        *(({"template": "nightly's"}, ["odd"]), ({"title": f"{prefix} It's \"pl"}, ["plain"])),
-        *(
-            ({"title": f"{prefix} it's"}, []),
-            ({"title": f"{prefix}-o"}, ["odd", "over"]),
-            ({"title": f"{prefix}-O"}, []),
-        ),
-        *(({"title": f"{prefix}-it's"}, ["it's?"]), ({"title": f"'{prefix}' \u2661?"}, ["it's?"])),
-        *(({"title": f"{prefix}-it's?"}, ["it's?"]), ({"title": f"{prefix}-it's\\"}, []), ({"title": "''"}, [])),
-        *(
-            ({"tags": tags | quoted_tags}, ["it's?"]),
-            ({"tags": tags | {"who": "ann"}}, []),
-            ({"owner": f"'bob-{prefix}'"}, []),
-        ),
-        *(({"tags": tags | odd_tags}, ["odd"]), ({"tags": tags | {"who": "O'Neill"}}, [])),
-        *(({"since": 0.0}, ["asks", "it's?", "odd", "over", "plain"]), ({"since": 4e9}, [])),
+        ({"status": "running"}, ["it's?", "odd", "plain"]),
+        ({"status": "waiting"}, ["asks"]),
+        *(({"status": status}, []) for status in ("completed", "completed_with_failures", "cancelled")),
+        ({"session": "ann:main"}, ["over"]),
+        ({"owner": f"bob-{prefix}"}, ["asks"]),
+        *(({"owner": owner}, []) for owner in (f"Bob-{prefix}", f"'bob-{prefix}'")),
+        ({"template": "nightly's"}, ["odd"]),
+        ({"title": f"{prefix} It's \"pl"}, ["plain"]),
+        ({"title": f"{prefix}-o"}, ["odd", "over"]),
+        *(({"title": title}, ["it's?"]) for title in (f"{prefix}-it's", f"'{prefix}' \u2661?", f"{prefix}-it's?")),
+        *(({"title": title}, []) for title in (f"{prefix} it's", f"{prefix}-O", f"{prefix}-it's\\", "''")),
+        ({"tags": tags | quoted_tags}, ["it's?"]),
+        ({"tags": tags | odd_tags}, ["odd"]),
+        *(({"tags": tags | {"who": who}}, []) for who in ("ann", "O'Neill")),
+        ({"since": 0.0}, ["asks", "it's?", "odd", "over", "plain"]),
+        ({"since": 4e9}, []),
     ]
     assert [await list_names(**filter_fields) for filter_fields, _ in expected] == [names for _, names in expected]
-    for inbox_filter in (
-        InboxFilter(owner=f"bob-{prefix}"),
-        InboxFilter(assignee="ann"),
-        InboxFilter(opened_before=4e9),
-    ):
+    inbox_filters = (InboxFilter(owner=f"bob-{prefix}"), InboxFilter(assignee="ann"), InboxFilter(opened_before=4e9))
+    for inbox_filter in inbox_filters:
         page = await runs.inbox(limit=1_000, inbox_filter=inbox_filter)
         ids = {request.id for request in page.requests if request.document["run_id"] == f"{prefix}-asks"}
         assert ids == {"check", "in/check"}, inbox_filter

@@ -12,25 +12,20 @@ class LiveReport:
         self._running_tests: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Record the start of a test."""
         self._running_tests[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record the end of a test."""
         self._running_tests.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Print the name and the error of a failed test."""
         if report.failed:
             self._print(f"FAILED {report.nodeid} ({report.when}): {error_line(report)}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Print the name and the error of a file that cannot be collected."""
         if report.failed:
             self._print(f"FAILED {report.nodeid} (collection): {error_line(report)}")
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Print the tests that were running."""
         for nodeid in self._running_tests:
             self._print(f"INTERRUPTED {nodeid}")
 

@@ -47,10 +47,8 @@ def count(text: str) -> dict[str, int]:
 @server.tool(annotations=READ, structured_output=False)
 def picture() -> list[mcp_types.TextContent | mcp_types.ImageContent]:
     """Draws a picture."""
-    return [
-        mcp_types.TextContent(type="text", text="here"),
-        mcp_types.ImageContent(type="image", data="AAAA", mime_type="image/png"),
-    ]
+    image = mcp_types.ImageContent(type="image", data="AAAA", mime_type="image/png")
+    return [mcp_types.TextContent(type="text", text="here"), image]
 
 
 @server.tool(annotations=READ, structured_output=False)

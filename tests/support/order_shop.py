@@ -25,11 +25,8 @@ class OrderWorkflow:
             order = workflow.info().workflow_id
             result = await execute_plan(plan, inputs=inputs, run_id=f"{order}-plan", tags={"order": order})
         except ChildRunFailed as error:
-            return {
-                "failed": error.message,
-                "code": error.type,
-                "problems": [problem["code"] for problem in error.problems],
-            }
+            problems = [problem["code"] for problem in error.problems]
+            return {"failed": error.message, "code": error.type, "problems": problems}
         return {"status": result.status, "output": result.output}
 
 
@@ -39,7 +36,6 @@ class FailingOrderWorkflow:
 
     @workflow.run
     async def run(self, plan: Any) -> Any:
-        """Return the output."""
         return (await execute_plan(plan)).output
 
 
@@ -63,7 +59,6 @@ class ShipmentWorkflow:
 
     @workflow.run
     async def run(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Ship the items of an order."""
         if order.get("fails"):
             raise ApplicationError("no truck", type="NoTruck", non_retryable=bool(order.get("is_permanent")))
         if order.get("waits"):
@@ -72,13 +67,11 @@ class ShipmentWorkflow:
 
     @workflow.signal
     def ship(self) -> None:
-        """Resume a shipment that waits."""
         self._may_ship = True
 
 
 @activity.defn(name="reserve")
 async def reserve(order: dict[str, Any]) -> dict[str, Any]:
-    """Reserve an item."""
     return {"reserved": order["item"]}
 
 
@@ -93,11 +86,8 @@ class XorCodec(PayloadCodec):
     """Encryption that is sufficient for a test."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt payloads."""
-        return [
-            Payload(metadata={"encoding": b"binary/xor"}, data=_xor(payload.SerializeToString()))
-            for payload in payloads
-        ]
+        metadata = {"encoding": b"binary/xor"}
+        return [Payload(metadata=metadata, data=_xor(payload.SerializeToString())) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt payloads; return other payloads unchanged, as in Temporal's samples."""

@@ -16,12 +16,8 @@ TOY_APP = Path(__file__).parent / "toy_app"
 def entry_points_in(folder: Path) -> list[EntryPoint]:
     """Return the plugins of the distributions whose metadata is in a folder."""
     folder_distributions: list[Distribution] = [*distributions(path=[str(folder)])]
-    return [
-        point
-        for distribution in folder_distributions
-        for point in distribution.entry_points
-        if point.group == plugins.GROUP
-    ]
+    points = [point for distribution in folder_distributions for point in distribution.entry_points]
+    return [point for point in points if point.group == plugins.GROUP]
 
 
 @contextmanager

@@ -47,13 +47,9 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:
+    variables = {**os.environ, **environment}
     result = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_TIMEOUT_S,
-        check=False,
+        command, env=variables, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False
     )
     assert result.returncode == 0, f"{' '.join(command)}: {result.stderr[-2000:]}"
     return result.stdout

@@ -95,12 +95,10 @@ _RUNNING: Final[set[ForkedProcess]] = set()
 
 
 def running_programs() -> frozenset[ForkedProcess]:
-    """Return the forked processes that have not ended."""
     return frozenset(_RUNNING)
 
 
 async def end_programs(programs: Iterable[ForkedProcess]) -> None:
-    """Kill forked processes and wait for their ends."""
     for program in programs:
         program.kill()
         await program.wait()
@@ -158,10 +156,8 @@ async def start_program(
 
 def _changes_interpreter_settings(environment: Mapping[str, str]) -> bool:
     def settings(variables: Mapping[str, str]) -> dict[str, str]:
-        interpreter_variables = {
-            name: value for name, value in variables.items() if name.startswith(_INTERPRETER_VARIABLES)
-        }
-        return {name: value for name, value in interpreter_variables.items() if name != "PYTHONPATH"}
+        names = [name for name in variables if name.startswith(_INTERPRETER_VARIABLES) and name != "PYTHONPATH"]
+        return {name: variables[name] for name in names}
 
     return settings(environment) != settings(os.environ)
 

@@ -5,13 +5,12 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.travel import serve_handler
+from tests.support.agent_service import ReceivedRequest, ServiceResponse, serve_posts
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example key of Standard Webhooks."""
@@ -21,13 +20,12 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 class Delivery:
     """One request and the status of its response."""
 
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     body: bytes
     status: int
 
     @property
     def notification(self) -> Any:
-        """The notification in the body."""
         return json.loads(self.body)
 
     @property
@@ -64,49 +62,23 @@ class Receiver:
 
     @property
     def accepted_names(self) -> list[str]:
-        """Names of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
-    def handle(self, headers: dict[str, str], body: bytes) -> int:
-        notification = json.loads(body)
+    def respond(self, request: ReceivedRequest) -> ServiceResponse:
+        notification = request.json_body
         status = self.status_of(f"{notification['request']['request_id']} {notification['kind']}")
-        self.deliveries.append(Delivery(headers, body, status))
-        return status
-
-
-@contextmanager
-def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release_event: threading.Event) -> Iterator[str]:
-    """Serve POST requests inside the block, and yield the address.
-
-    Args:
-        handle: returns the status of the response, or 0 for no response until `release_event`.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            status = handle({name.lower(): value for name, value in self.headers.items()}, body)
-            if status == 0:
-                release_event.wait(60)
-                self.close_connection = True
-                return
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with serve_handler(Handler) as address:
-        try:
-            yield address
-        finally:
-            release_event.set()
+        self.deliveries.append(Delivery(request.headers, request.body, status))
+        if status == 0:
+            self.release_event.wait(60)
+        return ServiceResponse(status, b"")
 
 
 @contextmanager
 def webhook_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
-    with serve_posts(receiver.handle, release_event=receiver.release_event) as address:
+    with serve_posts(receiver.respond) as address:
         receiver.url = f"{address}/hook?token=hidden"
-        yield receiver
+        try:
+            yield receiver
+        finally:
+            receiver.release_event.set()

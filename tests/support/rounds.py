@@ -34,18 +34,9 @@ class WorkerTools:
         self.remaining_failures: Counter[str] = Counter()
 
     def registry(self) -> ToolRegistry:
-        return ToolRegistry.of(
-            self._pick(),
-            self._add_up(),
-            self._compare(),
-            self._clarify(),
-            self._part(),
-            self._hold(),
-            self._ask(),
-            self._table(),
-        )
+        return ToolRegistry.of(*self._number_tools(), *self._other_tools())
 
-    def _pick(self) -> Any:
+    def _number_tools(self) -> list[Any]:
         @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])
         async def pick(name: str) -> dict[str, Any]:
             """Return the numbers of a carrier."""
@@ -55,18 +46,12 @@ class WorkerTools:
                 raise GiveUp(f"the numbers of {name} are not there")
             return {"numbers": NUMBERS[name]}
 
-        return pick
-
-    def _add_up(self) -> Any:
         @worker_tool(outputs=["total"], goal_type="support", requires=["numbers"])
         async def add_up(numbers: list[float] | None = None) -> dict[str, Any]:
             """Add numbers."""
             self.calls["add_up"] += 1
             return {"total": sum(numbers or ())}
 
-        return add_up
-
-    def _compare(self) -> Any:
         @worker_tool(outputs=["comparison"], goal_type="deliverable", requires=["total"])
         async def compare(total: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
             """Compare totals in words."""
@@ -74,30 +59,22 @@ class WorkerTools:
             message = " and ".join(f"{each:g}" for each in total or ())
             return {"comparison": f"{sub_goal.description}: {message}"}
 
-        return compare
+        return [pick, add_up, compare]
 
-    def _clarify(self) -> Any:
+    def _other_tools(self) -> list[Any]:
         @worker_tool(outputs=["clarification"], goal_type="deliverable")
         async def clarify(question: str) -> dict[str, Any]:
             """Ask the person a question."""
             self.calls["clarify"] += 1
             return {"clarification": question}
 
-        return clarify
-
-    def _part(self) -> Any:
         @worker_tool(outputs=["found", "rest"], same_as={"rest": "numbers"}, goal_type="support")
         async def part(names: list[str]) -> WorkerResult:
             """Return the available results for some names."""
             self.calls["part"] += 1
-            available_names = [name for name in names if name in NUMBERS]
-            return WorkerResult(
-                status="partial", outputs={"found": available_names}, message=f"{len(available_names)} of {len(names)}"
-            )
+            found = [name for name in names if name in NUMBERS]
+            return WorkerResult(status="partial", outputs={"found": found}, message=f"{len(found)} of {len(names)}")
 
-        return part
-
-    def _hold(self) -> Any:
         @worker_tool(outputs=["held"], goal_type="support")
         async def stay(name: str) -> dict[str, Any]:
             """Wait until the test releases it."""
@@ -105,23 +82,17 @@ class WorkerTools:
             await self.bench.wait(name)
             return {"held": name}
 
-        return stay
-
-    def _ask(self) -> Any:
         @worker_tool(outputs=["permission"], goal_type="support", effects="write")
         async def ask_permission(words: str) -> dict[str, Any]:
             """Ask a person, although no person is available."""
             raise AskPerson({"type": "APPROVAL", "prompt": words})
 
-        return ask_permission
-
-    def _table(self) -> Any:
         @worker_tool(outputs=["rows", "row_count"], goal_type="support")
         async def rows(count: int) -> dict[str, Any]:
             """Return a long table."""
             return {"rows": [{"row": row, "text": "x" * 50} for row in range(count)], "row_count": count}
 
-        return rows
+        return [clarify, part, stay, ask_permission, rows]
 
 
 @asynccontextmanager

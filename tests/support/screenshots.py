@@ -14,52 +14,32 @@ from tests.support.server import live_server
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = (1180, 640)
+
+
+def _calculation(node_id: str, title: str, expression: str, **fields: Any) -> dict[str, Any]:
+    node = {"id": node_id, "title": title, "tool": "calculator", "arguments": {"expression": expression}}
+    return {**node, **fields}
+
+
 PLAN: dict[str, Any] = {
     "plan": 1,
     "title": "Report of the quarter",
     "inputs": {"rate": {"type": "number"}},
     "nodes": [
-        {"id": "north", "title": "Sales in the north", "tool": "calculator", "arguments": {"expression": "1200 * 3"}},
-        {"id": "south", "title": "Sales in the south", "tool": "calculator", "arguments": {"expression": "900 * 3"}},
-        {"id": "stock", "title": "Count the stock", "tool": "calculator", "arguments": {"expression": "50 / 0"}},
-        {
-            "id": "total",
-            "title": "Add them up",
-            "tool": "calculator",
-            "arguments": {"expression": "{{north.result}} + {{south.result}}"},
-        },
-        {
-            "id": "converted",
-            "title": "Convert to euros",
-            "tool": "calculator",
-            "arguments": {"expression": "{{total.result}} * {{PLACEHOLDER_rate}}"},
-        },
-        {
-            "id": "value",
-            "title": "Value of the stock",
-            "tool": "calculator",
-            "arguments": {"expression": "{{stock.result}} * {{PLACEHOLDER_rate}}"},
-        },
-        {
-            "id": "months",
-            "title": "Months",
-            "tool": "calculator",
-            "for_each": [1, 2, 3],
-            "arguments": {"expression": "{{item}} * 100"},
-        },
+        _calculation("north", "Sales in the north", "1200 * 3"),
+        _calculation("south", "Sales in the south", "900 * 3"),
+        _calculation("stock", "Count the stock", "50 / 0"),
+        _calculation("total", "Add them up", "{{north.result}} + {{south.result}}"),
+        _calculation("converted", "Convert to euros", "{{total.result}} * {{PLACEHOLDER_rate}}"),
+        _calculation("value", "Value of the stock", "{{stock.result}} * {{PLACEHOLDER_rate}}"),
+        _calculation("months", "Months", "{{item}} * 100", for_each=[1, 2, 3]),
         {
             "id": "release",
             "title": "Release the report",
             "depends_on": ["converted", "months"],
             "human": {"type": "APPROVAL", "prompt": "Is the report to be sent?"},
         },
-        {
-            "id": "send",
-            "title": "Send the report",
-            "tool": "calculator",
-            "depends_on": ["release"],
-            "arguments": {"expression": "{{converted.result}}"},
-        },
+        _calculation("send", "Send the report", "{{converted.result}}", depends_on=["release"]),
     ],
 }
 

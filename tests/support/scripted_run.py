@@ -94,8 +94,13 @@ class ScriptedRun:
         return self._view(len(self.steps) - 1)
 
     async def document(self, view: RunView) -> dict[str, Any]:
-        document: dict[str, Any] = {"status": view.status, "output": self.answer, "error": None, "nodes": {}}
-        document["run_id"] = RUN
+        document: dict[str, Any] = {
+            "run_id": RUN,
+            "status": view.status,
+            "output": self.answer,
+            "error": None,
+            "nodes": {},
+        }
         return {**document, "error": run_error_of(document)}
 
     async def session_of(self, run: str) -> str | None:
@@ -168,16 +173,9 @@ async def scripted_context(
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     templates = load_templates(plans, toolset.declarations()) if plans is not None else {}
-    runs = SimpleNamespace(
-        subscriptions=run,
-        token_streams=run,
-        reader=run.reader,
-        feedback=run.feedback,
-        document=run.document,
-        session_of=run.session_of,
-        exists=run.exists,
-        start=run.start,
-    )
+    names = ("reader", "feedback", "document", "session_of", "exists", "start")
+    methods = {name: getattr(run, name) for name in names}
+    runs = SimpleNamespace(subscriptions=run, token_streams=run, **methods)
     async with open_context(settings, connection, toolset, templates=templates) as context:
         yield replace(context, runs=cast("Any", runs))
 

@@ -26,15 +26,9 @@ class ToolBench(ActivityBench):
 
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()
-        [activity] = activities_of_tools(
-            callable_tools(
-                tools,
-                environment,
-                values=LargeValues(store, retry_pauses_s=()),
-                cache=ResultCache(store),
-                models=models,
-            )
-        ).values()
+        values, cache = LargeValues(store, retry_pauses_s=()), ResultCache(store)
+        calls = callable_tools(tools, environment, values=values, cache=cache, models=models)
+        [activity] = activities_of_tools(calls).values()
         super().__init__(activity)
         self._models = models
 

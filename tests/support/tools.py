@@ -103,8 +103,17 @@ class Bench:
         """Record the end of a call of that name."""
         self.running[name] -= 1
 
+    async def hold(self, name: str) -> str:
+        """Record the start of a call, and wait until the test opens the gate of that name; record a cancellation."""
+        self.enter(name)
+        try:
+            await self.wait(name)
+        except asyncio.CancelledError:
+            self.clean_ups.append(name)
+            raise
+        return name
+
     def registry(self) -> ToolRegistry:
-        """Return every tool of the bench."""
         return ToolRegistry.of(
             *_plain_tools(),
             *_failing_tools(),
@@ -271,13 +280,7 @@ def _batch_tools(bench: Bench) -> list[Function]:
     @tool(effects="read", batch=True)
     async def short_hold(name: str) -> str:
         """Same as `hold`, but as a tool for batches of calls."""
-        bench.enter(name)
-        try:
-            await bench.wait(name)
-        except asyncio.CancelledError:
-            bench.clean_ups.append(name)
-            raise
-        return name
+        return await bench.hold(name)
 
     return [short, short_busy, short_table, short_hold]
 
@@ -286,15 +289,10 @@ def _holding_tools(bench: Bench) -> list[Function]:
     @tool(effects="read")
     async def hold(name: str) -> str:
         """Wait until the test opens the gate of that name."""
-        bench.enter(name)
         try:
-            await bench.wait(name)
-        except asyncio.CancelledError:
-            bench.clean_ups.append(name)
-            raise
+            return await bench.hold(name)
         finally:
             bench.leave(name)
-        return name
 
     @tool(effects="read")
     def hold_in_thread(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import runpy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "travel"
 
 
 @contextmanager
-def serve_handler(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def serve_handler(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
