@@ -1,21 +1,25 @@
 """The command line as a separate process: start it, read its output, interrupt it, run it on a terminal."""
 
 import asyncio
+import codecs
 import fcntl
 import json
 import os
 import pty
 import shlex
+import signal
 import struct
 import termios
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dagwright.testing import ModelServer
+from tests.support.chaos import model_environment
+from tests.support.eventually import eventually
 from tests.support.programs import RunningProcess, start_program
 
 ROOT = Path(__file__).parents[2]
@@ -82,9 +86,11 @@ class Terminal:
         return code
 
     def _read(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        # Reading the terminal of an ended process raises an error instead of returning an end of file.
         with suppress(OSError):
             while part := os.read(self._master, 65_536):
-                self._loop.call_soon_threadsafe(self._append, part.decode(errors="replace"))
+                self._loop.call_soon_threadsafe(self._append, decoder.decode(part))
         os.close(self._master)
         self._loop.call_soon_threadsafe(self._finish_reading)
 
@@ -117,59 +123,52 @@ class CommandLine:
         self.uses_new_interpreter = uses_new_interpreter
         self.environment = dict(environment)
 
+    def with_variables(self, **variables: str) -> "CommandLine":
+        """Return commands in the same folder with additional environment variables."""
+        environment = {**self.environment, **variables}
+        return CommandLine(self.folder, environment, uses_new_interpreter=self.uses_new_interpreter, script=self.script)
+
     async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> RunningProcess:
-        environment = {**self.environment, "PYTHONPATH": str(ROOT)}
-        return await start_program(
-            program or (self.script,),
-            arguments,
-            folder=self.folder,
-            environment=environment,
-            uses_new_interpreter=self.uses_new_interpreter,
-        )
+        return await self._start(arguments, program=program, PYTHONPATH=str(ROOT))
 
     async def __call__(self, *arguments: str, text: str | None = None) -> ProcessResult:
-        process = await start_program(
-            (self.script,),
-            arguments,
-            folder=self.folder,
-            environment=self.environment,
-            stdin=DEVNULL if text is None else PIPE,
-            uses_new_interpreter=self.uses_new_interpreter,
-        )
+        process = await self._start(arguments, streams={"stdin": DEVNULL if text is None else PIPE})
         return await wait_for_exit(process, text=text)
 
     async def run_on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
         """Run a command on a new terminal; return its exit code and the whole screen."""
-        process, master = await self._start_on_terminal(*arguments, program=program or (self.script,))
-        os.write(master, answers.encode())
-        screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
-        code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
-        return code, await screen
+        terminal = await self.open_terminal(*arguments, program=program)
+        terminal.type_text(answers)
+        return await terminal.wait_for_exit(), terminal.screen
 
-    async def open_terminal(self, *arguments: str) -> Terminal:
-        return Terminal(*await self._start_on_terminal(*arguments, program=(self.script,)))
-
-    async def _start_on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[RunningProcess, int]:
-        """Start a command on a terminal; return the process and the master end of the terminal."""
+    async def open_terminal(self, *arguments: str, program: tuple[str, ...] | None = None) -> Terminal:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # This terminal does not report the position of its cursor.
-        terminal_variables = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        process = await start_program(
-            program,
+        variables = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        streams = {"stdin": slave, "stdout": slave, "stderr": slave, "has_terminal": True}
+        process = await self._start(arguments, program=program, streams=streams, **variables)
+        os.close(slave)
+        return Terminal(process, master)
+
+    async def _start(
+        self,
+        arguments: Sequence[str],
+        *,
+        program: tuple[str, ...] | None = None,
+        streams: Mapping[str, Any] | None = None,
+        **variables: str,
+    ) -> RunningProcess:
+        return await start_program(
+            program or (self.script,),
             arguments,
             folder=self.folder,
-            environment={**self.environment, **terminal_variables},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            has_terminal=True,
+            environment={**self.environment, **variables},
             uses_new_interpreter=self.uses_new_interpreter,
+            **(streams or {}),
         )
-        os.close(slave)
-        return process, master
 
 
 async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> ProcessResult:
@@ -177,6 +176,24 @@ async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> 
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
+
+
+async def end_process(process: RunningProcess, signal_number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process and wait for its end."""
+    process.send_signal(signal_number)
+    await wait_for_exit(process)
+
+
+async def wait_for_status(commands: CommandLine, run_id: str, status: str) -> dict[str, Any]:
+    """Wait until a run has a status, and return its document."""
+    document: dict[str, Any] = {}
+
+    async def has_status() -> bool:
+        document.update((await commands("status", run_id, "--json")).document)
+        return bool(document["status"] == status)
+
+    await eventually(has_status)
+    return document
 
 
 async def read_line_with(process: RunningProcess, expected_text: str) -> str:
@@ -192,21 +209,8 @@ async def read_line_with(process: RunningProcess, expected_text: str) -> str:
     raise AssertionError(f"{expected_text!r} did not appear; the output was:\n{''.join(lines)}{errors}")
 
 
-def _read_all(descriptor: int) -> str:
-    parts = []
-    # Reading the terminal of an ended process raises an error instead of returning an end of file.
-    with suppress(OSError):
-        while part := os.read(descriptor, 65_536):
-            parts.append(part)
-    os.close(descriptor)
-    return b"".join(parts).decode()
-
-
 def with_model(commands: CommandLine, model_server: ModelServer) -> CommandLine:
-    model_variables = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-    return CommandLine(
-        commands.folder, {**commands.environment, **model_variables}, uses_new_interpreter=commands.uses_new_interpreter
-    )
+    return commands.with_variables(**model_environment(model_server))
 
 
 async def commands_of_make(target: str) -> list[list[str]]:

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 
 WritePlan = Callable[..., str]
 Serve = Callable[..., AbstractAsyncContextManager[Gateway]]
+ServeConsole = Callable[..., AbstractAsyncContextManager[tuple[Gateway, "Page"]]]
 OpenConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 
 
 @pytest.fixture
-async def command_line(
-    server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[CommandLine]:
-    """Commands in an empty folder, on the server of the session.
-
-    Processes that still run after the test are killed.
-    """
+async def cli(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CommandLine]:
+    """Commands in an empty folder, on the server of the session. At the end, running processes are killed."""
     uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
     programs_before = running_programs()
     yield CommandLine(tmp_path, server.environment(), uses_new_interpreter=uses_new_interpreter)
@@ -51,44 +47,51 @@ def serve(server: LiveServer, tmp_path: Path) -> Serve:
 
 
 @pytest.fixture
-def open_console_page(serve: Serve, chromium: "Browser") -> OpenConsolePage:
-    """Return a function that opens a view of the console, such as `plan`, on a gateway without a worker."""
+def serve_console(serve: Serve, chromium: "Browser") -> ServeConsole:
+    """Return a function that runs a gateway, and opens a view of its console, such as `plan`."""
+
+    @asynccontextmanager
+    async def open_view(view: str, *script: Any, **options: Any) -> AsyncIterator[tuple[Gateway, "Page"]]:
+        async with (
+            serve(*script, **options) as running_gateway,
+            open_page(chromium, f"{running_gateway.url}/console/#/{view}") as page,
+        ):
+            yield running_gateway, page
+
+    return open_view
+
+
+@pytest.fixture
+def open_console_page(serve_console: ServeConsole) -> OpenConsolePage:
+    """Return a function that opens a view of the console on a gateway without a worker."""
 
     @asynccontextmanager
     async def open_view(view: str) -> AsyncIterator["Page"]:
-        async with (
-            serve(has_worker=False) as running_gateway,
-            open_page(chromium, f"{running_gateway.url}/console/#/{view}") as page,
-        ):
+        async with serve_console(view, has_worker=False) as (_, page):
             yield page
 
     return open_view
 
 
 @pytest.fixture
-def commands_without_server(command_line: CommandLine) -> CommandLine:
+def cli_without_server(cli: CommandLine) -> CommandLine:
     """Commands in an empty folder with a new state folder, for which no server runs."""
-    state = str(command_line.folder / "state")
-    return CommandLine(
-        command_line.folder,
-        {**command_line.environment, "DAGWRIGHT_STATE_DIR": state},
-        uses_new_interpreter=command_line.uses_new_interpreter,
-    )
+    return cli.with_variables(DAGWRIGHT_STATE_DIR=str(cli.folder / "state"))
 
 
 @pytest.fixture
-async def commands_with_private_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `commands_without_server`, with a running server, so that no command has to start and stop one."""
-    async with live_server(Path(commands_without_server.environment["DAGWRIGHT_STATE_DIR"])) as private_server:
-        yield commands_without_server
+async def private_cli(cli_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `cli_without_server`, with a running server, so that no command has to start and stop one."""
+    async with live_server(Path(cli_without_server.environment["DAGWRIGHT_STATE_DIR"])) as private_server:
+        yield cli_without_server
         await private_server.kill_all()
 
 
 @pytest.fixture
-async def commands_that_start_a_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `commands_without_server` that start and stop their server. After the test, `down` is called."""
-    yield commands_without_server
-    await commands_without_server("down")
+async def cli_that_starts_a_server(cli_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `cli_without_server` that start and stop their server. After the test, `down` is called."""
+    yield cli_without_server
+    await cli_without_server("down")
 
 
 @pytest.fixture

@@ -1,33 +1,18 @@
 """The command `run` executes plans whose nodes are agents of a card file."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from dagwright.testing import ModelServer, step, tool_call
-from tests.e2e.command import CommandLine
-from tests.support.server import LiveServer
+from tests.e2e.command import CommandLine, with_model
+from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
 
-_CARDS = {
-    "agents": {
-        "adder": {
-            "description": "Adds numbers",
-            "objective_template": "Add {numbers}",
-            "type": "llm",
-            "prompt": "You add.",
-            "tools": ["calculator"],
-        },
-        "writer": {
-            "description": "Writes",
-            "objective_template": "Write {text}",
-            "type": "llm",
-            "prompt": "You write.",
-        },
-    }
-}
+_ADDER = {"description": "Adds numbers", "objective_template": "Add {numbers}", "type": "llm", "prompt": "You add."}
+_WRITER = {"description": "Writes", "objective_template": "Write {text}", "type": "llm", "prompt": "You write."}
+_CARDS = {"agents": {"adder": {**_ADDER, "tools": ["calculator"]}, "writer": _WRITER}}
 _PLAN = {
     "nodes": [
         {"id": "add", "agent": "adder", "objective": "Add 6 and 7."},
@@ -37,9 +22,9 @@ _PLAN = {
 }
 
 
-async def test_plan_with_agents_of_a_card_file_runs(server: LiveServer, tmp_path: Path) -> None:
-    (tmp_path / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
-    (tmp_path / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
+async def test_plan_with_agents_of_a_card_file_runs(cli: CommandLine) -> None:
+    (cli.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (cli.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
     steps = (
         step(tool_call("calculator", expression="6+7"), last="Add 6"),
         step("It is 13.", last="13"),
@@ -47,9 +32,7 @@ async def test_plan_with_agents_of_a_card_file_runs(server: LiveServer, tmp_path
     )
     async with ModelServer(*steps) as model:
         # The test has its own task queue, because a worker of another test would call the model server of that test.
-        model_settings = {"DAGWRIGHT_MODEL": "small", "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
-        environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
-        commands = CommandLine(tmp_path, environment)
+        commands = with_model(cli, model).with_variables(DAGWRIGHT_TASK_QUEUE="agents-of-a-test")
         result = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
     result.check_success()
     nodes = result.document["nodes"]
@@ -70,20 +53,19 @@ async def test_plan_with_agents_of_a_card_file_runs(server: LiveServer, tmp_path
     ],
 )
 async def test_run_with_agents_is_rejected_before_start_without_model_or_key(
-    commands_without_server: CommandLine,
+    cli_without_server: CommandLine,
+    write_plan: WritePlan,
     options: tuple[str, ...],
     environment: dict[str, str],
     status: str,
     message_start: str,
 ) -> None:
-    (commands_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
-    first_node = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
+    (cli_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     nested_node = {"id": "nested", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
-    plan = {"nodes": [first_node, nested_node]}
-    (commands_without_server.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    commands_without_server.environment |= environment
+    plan = write_plan(calculation("first", "1+1"), nested_node)
+    cli_without_server.environment |= environment
 
-    result = await commands_without_server("run", "plan.json", "--agents", "cards.json", *options, "--json")
+    result = await cli_without_server("run", plan, "--agents", "cards.json", *options, "--json")
 
     assert (result.code, result.document["status"]) == (2, status)
     assert result.document["message"].startswith(message_start)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.testing import ModelServer, json_text, slow, step
+from dagwright.testing import ModelServer, step
 from tests.e2e.command import CommandLine, Terminal, with_model
+from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
 from tests.support.rounds import continue_response, done_response, ref, sub_goal
@@ -22,10 +23,8 @@ ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
 """Sequence that turns on bracketed paste; it is sent when the prompt is ready."""
 StartChat = Callable[..., Awaitable[Terminal]]
-_SELECTION_NODE = {
-    "id": "ask",
-    "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]},
-}
+_SELECTION = {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}
+_SELECTION_NODE = {"id": "ask", "human": _SELECTION}
 
 
 def _calculation_plan(expression: str = "1") -> str:
@@ -33,7 +32,7 @@ def _calculation_plan(expression: str = "1") -> str:
 
 
 @pytest.fixture
-async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
+async def start_chat(cli: CommandLine) -> AsyncIterator[StartChat]:
     """Start chats that are ready for input; chats that are still open after the test are killed."""
     chats: list[Terminal] = []
 
@@ -52,41 +51,40 @@ async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
 async def send_message(chat: Terminal, message: str, *expected_texts: str) -> None:
     """Type a message, then wait until the expected texts are shown in this order and the next message can be typed."""
     chat.type_text(f"{message}{ENTER}")
-    for expected_text in (*expected_texts, PROMPT):
+    await wait_for_texts(chat, *expected_texts, PROMPT)
+
+
+async def wait_for_texts(chat: Terminal, *expected_texts: str) -> None:
+    """Wait until the texts are shown in this order."""
+    for expected_text in expected_texts:
         await chat.wait_for_text(expected_text)
 
 
 async def exit_chat(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> None:
     chat.type_text(key)
-    for expected_text in expected_texts:
-        await chat.wait_for_text(expected_text)
+    await wait_for_texts(chat, *expected_texts)
     assert await chat.wait_for_exit() == 0
 
 
 async def _turns(commands: CommandLine, session_id: str) -> list[dict[str, Any]]:
-    turns: list[dict[str, Any]] = (await commands("session", session_id, "--json")).document["turns"]
-    return turns
+    return list((await commands("session", session_id, "--json")).document["turns"])
 
 
-async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(command_line: CommandLine) -> None:
+async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(cli: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
         result = await commands("chat", "--session", "piped", "--json", text=lines)
         turns = await _turns(commands, "piped")
     first_document, second_document = (json.loads(line) for line in result.stdout.splitlines())
-    assert (result.code, first_document["session_id"], first_document["request"], first_document["output"]) == (
-        0,
-        "piped",
-        "Show Acme.",
-        clarification,
-    )
-    assert (second_document["request"], second_document["output"], second_document["status"]) == (
-        "Acme LLC",
-        "Seven.",
-        "completed",
-    )
+    assert result.code == 0
+    assert first_document["session_id"] == "piped"
+    assert first_document["request"] == "Show Acme."
+    assert first_document["output"] == clarification
+    assert second_document["request"] == "Acme LLC"
+    assert second_document["output"] == "Seven."
+    assert second_document["status"] == "completed"
     assert result.stderr == "unknown command /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(model_server.calls[2].text)[1:-1]
     assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in turns] == [
@@ -95,23 +93,20 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
     ]
 
 
-async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
+async def test_failed_turn_is_reported_and_the_chat_continues(cli: CommandLine) -> None:
     invalid_plan = plan_text({"id": "a", "tool": "unknown"})
     async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as model_server:
-        result = await with_model(command_line, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+        result = await with_model(cli, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
     assert "One." in result.stdout.splitlines()
     assert "dagwright chat --session failing" in result.stdout.splitlines()[-1]
 
 
-async def test_person_talks_checks_the_status_and_continues_later(
-    command_line: CommandLine, start_chat: StartChat
-) -> None:
-    async with ModelServer(
-        _calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two."
-    ) as model_server:
-        commands = with_model(command_line, model_server)
+async def test_person_talks_checks_the_status_and_continues_later(cli: CommandLine, start_chat: StartChat) -> None:
+    script = (_calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two.")
+    async with ModelServer(*script) as model_server:
+        commands = with_model(cli, model_server)
         chat = await start_chat(commands)
         session_id = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
@@ -130,85 +125,78 @@ async def test_person_talks_checks_the_status_and_continues_later(
     assert "\x1b[1mone" in chat.screen
 
 
-async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
+async def test_question_of_a_run_is_answered_in_the_chat(cli: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_SELECTION_NODE), "Done.") as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         chat = await start_chat(commands, "--session", "question")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(f"3{ENTER}")
-        await chat.wait_for_text("is not one of the 2 options")
-        await chat.wait_for_text("Which? (number or name):")
+        await wait_for_texts(chat, "is not one of the 2 options", "Which? (number or name):")
         await send_message(chat, "2", "Done.")
         await exit_chat(chat)
         assert '["Acme LLC"]' in model_server.calls[1].text
 
 
 async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_chat(
-    command_line: CommandLine, start_chat: StartChat
+    cli: CommandLine, start_chat: StartChat
 ) -> None:
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
     ) as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         chat = await start_chat(commands, "--session", "detached-chat")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
         chat.type_text(CTRL_C)
-        await chat.wait_for_text("continues, and the next message waits for it")
-        await chat.wait_for_text(PROMPT)
+        await wait_for_texts(chat, "continues, and the next message waits for it", PROMPT)
         chat.type_text(f"Second.{ENTER}")
         await chat.wait_for_text("this message waits for the end of that run")
         release_event.set()
-        await chat.wait_for_text("One.")
-        await chat.wait_for_text("Two.")
-        await chat.wait_for_text(PROMPT)
+        await wait_for_texts(chat, "One.", "Two.", PROMPT)
         chat.type_text(CTRL_C)
-        await chat.wait_for_text("Ctrl-C again ends the chat")
-        await chat.wait_for_text(PROMPT)
+        await wait_for_texts(chat, "Ctrl-C again ends the chat", PROMPT)
         chat.type_text(CTRL_C)
         assert await chat.wait_for_exit() == 130
         turns = await _turns(commands, "detached-chat")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
-async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
+async def test_interrupted_turn_is_cancelled_from_the_chat(cli: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_SELECTION_NODE)) as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         chat = await start_chat(commands, "--session", "cancelled-chat")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(CTRL_C)
-        await chat.wait_for_text("continues, and the next message waits for it")
-        await chat.wait_for_text(PROMPT)
+        await wait_for_texts(chat, "continues, and the next message waits for it", PROMPT)
         await send_message(chat, "/cancel", "cancelled")
         await send_message(chat, "/new other", "session other: idle, 0 turns")
         await exit_chat(chat, "dagwright chat --session other")
         assert [turn["status"] for turn in await _turns(commands, "cancelled-chat")] == ["cancelled"]
 
 
-async def test_chat_continues_after_kills_of_the_server(
-    commands_with_private_server: CommandLine, start_chat: StartChat
-) -> None:
+def _kill_server(commands: CommandLine) -> None:
+    record = json.loads((commands.folder / "state" / "server.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+
+
+async def test_chat_continues_after_kills_of_the_server(private_cli: CommandLine, start_chat: StartChat) -> None:
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
     ) as model_server:
-        commands = with_model(commands_with_private_server, model_server)
-        up_result = await commands("up", "--json")
-        up_result.check_success()
+        commands = with_model(private_cli, model_server)
+        (await commands("up", "--json")).check_success()
         chat = await start_chat(commands, "--session", "killed-server")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
-        record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
-        os.kill(record["pid"], signal.SIGKILL)
+        _kill_server(private_cli)
         release_event.set()
         assert (await commands("up", "--json")).code == 0
-        await chat.wait_for_text("One.")
-        await chat.wait_for_text(PROMPT)
-        record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
-        os.kill(record["pid"], signal.SIGKILL)
+        await wait_for_texts(chat, "One.", PROMPT)
+        _kill_server(private_cli)
         # This time the test does not call `up`: the chat restarts the server.
         await send_message(chat, "Second.", "the Temporal server does not respond", "Two.")
         await exit_chat(chat)
@@ -218,9 +206,9 @@ async def test_chat_continues_after_kills_of_the_server(
     ("arguments", "status"),
     [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
 )
-async def test_chat_rejects_invalid_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
+async def test_chat_rejects_invalid_options(cli: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:
-        result = await with_model(command_line, model_server)("chat", *arguments, "--json", text="Hello.\n")
+        result = await with_model(cli, model_server)("chat", *arguments, "--json", text="Hello.\n")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -250,21 +238,19 @@ _TABLE_SCRIPT = (
 )
 
 
-async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
+async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_turn(cli: CommandLine) -> None:
+    (cli.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
     options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
     async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *options)
         chat_result = await commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
         third_result = await commands("ask", "How many were there?", "--session", "acme", "--json")
     chat_document = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
-    assert (chat_result.code, chat_document["output"], chat_document["rounds"]["max_rounds"]) == (
-        0,
-        "| Acme Corp LLC |",
-        5,
-    )
+    assert chat_result.code == 0
+    assert chat_document["output"] == "| Acme Corp LLC |"
+    assert chat_document["rounds"]["max_rounds"] == 5
     prompt = model_server.calls[len(_CLARIFICATION_SCRIPT)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in prompt
@@ -273,21 +259,15 @@ async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_tur
     assert "Result: completed: | Acme Corp LLC |" in model_server.calls[-2].text
 
 
-async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, start_chat: StartChat) -> None:
+async def test_answer_is_streamed_to_the_terminal(cli: CommandLine, start_chat: StartChat) -> None:
     release_event = asyncio.Event()
     answer_text = "Oslo has rain today. Bergen has more of it."
-    answer = slow(
-        json_text({"answer": answer_text, "missing": []}),
-        chunk_characters=8,
-        held_after_chunks=5,
-        release_event=release_event,
-    )
+    answer = held_model_answer(answer_text, release_event)
     async with ModelServer(_calculation_plan(), answer) as model_server:
-        chat = await start_chat(with_model(command_line, model_server))
+        chat = await start_chat(with_model(cli, model_server))
         chat.type_text(f"What is the weather?{ENTER}")
         await chat.wait_for_text(answer_text[:20])
         assert "more of it" not in chat.screen
         release_event.set()
-        await chat.wait_for_text("more of it")
-        await chat.wait_for_text(PROMPT)
+        await wait_for_texts(chat, "more of it", PROMPT)
         await exit_chat(chat)

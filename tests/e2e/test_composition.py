@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dagwright.server import Server, connection_of
+from dagwright.server import connection_of
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
 from dagwright.server.namespace import SEARCH_ATTRIBUTES
@@ -159,11 +159,10 @@ async def frontend(
     }
     config = programs.render_config({**environment, "PATH": os.environ["PATH"]})
     (folder / "config/docker.yaml").write_text(config, encoding="utf-8")
-    command = ["temporal-server", "--root", str(folder), "--env", "docker", "start"]
-    program = shutil.which(command[0], path=environment["PATH"])
+    program = shutil.which("temporal-server", path=environment["PATH"])
     assert program is not None
-    log = folder / "log"
-    with _process([program, *command[1:]], environment, folder=folder, log=log):
+    command = [program, "--root", str(folder), "--env", "docker", "start"]
+    with _process(command, environment, folder=folder, log=folder / "log"):
         health_command = composition.health_command("temporal")
         await eventually(lambda: _succeeds(health_command, environment))
         yield composition.replacements["temporal:7233"]
@@ -253,12 +252,10 @@ def test_database_is_healthy(composition: Composition) -> None:
 
 
 async def test_web_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
-    temporal_server: Server = server.server
-    assert temporal_server.ui_url is not None
-    health_command = [
-        word.replace("http://127.0.0.1:8080", temporal_server.ui_url)
-        for word in composition.health_command("temporal-ui")
-    ]
+    ui_url = server.server.ui_url
+    assert ui_url is not None
+    words = composition.health_command("temporal-ui")
+    health_command = [word.replace("http://127.0.0.1:8080", ui_url) for word in words]
     _run(health_command, composition.environment("temporal-ui"))
 
 
@@ -282,8 +279,9 @@ async def test_run_filters_and_pages_are_correct_on_postgresql(namespace: str) -
 async def test_worker_of_the_image_is_healthy_only_while_it_runs(
     image: Path, namespace: str, composition: Composition
 ) -> None:
-    env_steps = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
-    image_variables = dict(word.split("=", 1) for step in env_steps for word in step.words)
+    steps = read_dockerfile(_ROOT / "Dockerfile")
+    image_words = [word for step in steps if step.instruction == "ENV" for word in step.words]
+    image_variables = dict(word.split("=", 1) for word in image_words)
     environment = {
         **composition.environment("worker"),
         **{
@@ -293,15 +291,11 @@ async def test_worker_of_the_image_is_healthy_only_while_it_runs(
         "PATH": os.pathsep.join([f"{image}/app/.venv/bin", composition.path]),
         "TEMPORAL_ADDRESS": namespace,
     }
-    (entrypoint,) = [
-        step.json_after() for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENTRYPOINT"
-    ]
+    (entrypoint,) = [step.json_after() for step in steps if step.instruction == "ENTRYPOINT"]
     python = shutil.which(entrypoint[0], path=environment["PATH"])
     assert python == f"{image}/app/.venv/bin/python"
-    health_command = [
-        python,
-        *(word.replace("/app/", f"{image}/app/") for word in composition.health_command("worker")[1:]),
-    ]
+    words = composition.health_command("worker")[1:]
+    health_command = [python, *(word.replace("/app/", f"{image}/app/") for word in words)]
 
     assert not _succeeds(health_command, environment, folder=image / "app")
     with _process([python, *entrypoint[1:]], environment, folder=image / "app", log=image / "log"):

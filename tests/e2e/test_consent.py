@@ -33,56 +33,44 @@ def _pay(node_id: str, to: str) -> dict[str, Any]:
     return {"id": node_id, "tool": "pay", "arguments": {"to": to}}
 
 
-async def test_detached_run_requests_its_inputs(
-    commands_with_private_server: CommandLine, write_plan: WritePlan
-) -> None:
+async def test_detached_run_requests_its_inputs(private_cli: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
         output="{{sum.result}}",
     )
-    started_result = await commands_with_private_server("run", plan, "--id", "inputs-later", "--detach", "--json")
+    started_result = await private_cli("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_requested_inputs() -> bool:
-        pending_requests = (await commands_with_private_server("status", "inputs-later", "--json")).document[
-            "waiting_for"
-        ]
+        pending_requests = (await private_cli("status", "inputs-later", "--json")).document["waiting_for"]
         return [(request["request_id"], request["type"]) for request in pending_requests] == [("inputs", "INFORMATION")]
 
     await eventually(has_requested_inputs)
-    status_result = await commands_with_private_server("status", "inputs-later")
-    invalid_result = await commands_with_private_server("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
-    feedback_result = await commands_with_private_server(
-        "feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann"
-    )
-    watch_result = await commands_with_private_server("watch", "inputs-later", "--json")
-    final_status_result = await commands_with_private_server("status", "inputs-later")
+    status_result = await private_cli("status", "inputs-later")
+    invalid_result = await private_cli("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
+    feedback_result = await private_cli("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
+    watch_result = await private_cli("watch", "inputs-later", "--json")
+    final_status_result = await private_cli("status", "inputs-later")
 
     started_result.check_success()
-    assert started_result.document["message"].endswith(
-        """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
-    )
-    assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in status_result.stdout
+    command = """dagwright feedback inputs-later inputs --data '{"left": 1}'"""
+    assert started_result.document["message"].endswith(f"; it waits for its inputs: `{command}`")
+    assert command in status_result.stdout
     assert (invalid_result.code, feedback_result.code, feedback_result.stdout) == (2, 0, "'inputs' is answered\n")
     assert 'data/left: "x" is not of type "integer"' in invalid_result.stderr
     assert (watch_result.code, watch_result.document["output"]) == (0, 7)
-    assert re.search(
-        r"^inputs: answered by ann at \S+ \S+ \S+ through update$", final_status_result.stdout, re.MULTILINE
-    )
+    answer_line = re.compile(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", re.MULTILINE)
+    assert answer_line.search(final_status_result.stdout)
 
 
-async def test_policy_file_requests_approval_of_calls(
-    command_line: CommandLine, write_plan: WritePlan, tools: str
-) -> None:
-    policy = command_line.folder / "policy.yaml"
+async def test_policy_file_requests_approval_of_calls(cli: CommandLine, write_plan: WritePlan, tools: str) -> None:
+    policy = cli.folder / "policy.yaml"
     policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
-    run_process = await command_line.start(
-        "run", plan, "--tools", tools, "--policy", str(policy), "--id", "calls-approved"
-    )
+    run_process = await cli.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "calls-approved")
     await read_line_with(run_process, "b waits for anyone: Approve 'pay'?")
-    reject_result = await command_line("feedback", "calls-approved", "a", "--reject", "--by", "cy")
-    approve_result = await command_line(
+    reject_result = await cli("feedback", "calls-approved", "a", "--reject", "--by", "cy")
+    approve_result = await cli(
         "feedback", "calls-approved", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
     )
     result = await wait_for_exit(run_process)
@@ -93,15 +81,13 @@ async def test_policy_file_requests_approval_of_calls(
 
 
 async def test_plan_is_approved_or_rejected_on_the_terminal(
-    command_line: CommandLine, write_plan: WritePlan, tools: str
+    cli: CommandLine, write_plan: WritePlan, tools: str
 ) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
     options = ("run", plan, "--tools", tools, "--approve-plan")
-    rejected_code, rejected_screen = await command_line.run_on_terminal(
-        *options, "--id", "not-approved", answers="no\n"
-    )
-    code, screen = await command_line.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
-    run_list = await command_line("list", "--json")
+    rejected_code, rejected_screen = await cli.run_on_terminal(*options, "--id", "not-approved", answers="no\n")
+    code, screen = await cli.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
+    run_list = await cli("list", "--json")
 
     expected_lines = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
@@ -116,23 +102,19 @@ async def test_plan_is_approved_or_rejected_on_the_terminal(
 
 
 async def test_plan_of_a_run_without_a_terminal_is_approved_by_feedback(
-    command_line: CommandLine, write_plan: WritePlan, tools: str
+    cli: CommandLine, write_plan: WritePlan, tools: str
 ) -> None:
     plan = write_plan(_pay("a", "ann"))
-    run_process = await command_line.start(
-        "run", plan, "--tools", tools, "--approve-plan", "--id", "approval-by-feedback"
-    )
+    run_process = await cli.start("run", plan, "--tools", tools, "--approve-plan", "--id", "approval-by-feedback")
     line = await read_line_with(run_process, "plan waits for anyone: ")
-    explain_result = await command_line("explain", "approval-by-feedback", "--json")
-    code, screen = await command_line.run_on_terminal("feedback", "approval-by-feedback", answers="yes\n")
+    explain_result = await cli("explain", "approval-by-feedback", "--json")
+    code, screen = await cli.run_on_terminal("feedback", "approval-by-feedback", answers="yes\n")
     result = await wait_for_exit(run_process)
 
-    assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
-    assert (
-        explain_result.document["message"]
-        == "plan waits for anyone: The plan has 1 node; 1 of them can change something."
-    )
+    message = "plan waits for anyone: The plan has 1 node; 1 of them can change something."
+    assert message in line
+    assert explain_result.document["message"] == message
     assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
     assert (code, result.code) == (0, 0)
-    document = (await command_line("result", "approval-by-feedback", "--json")).document
+    document = (await cli("result", "approval-by-feedback", "--json")).document
     assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")

@@ -1,16 +1,18 @@
 """Actions of a person in the console, in a real browser: answers, steering, forks, chats and plans."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from dagwright.interfaces.http import direct
-from dagwright.testing import HttpError, busy, json_text, slow
-from tests.e2e.conftest import Serve, calculation, pause, plan_of
+from dagwright.testing import HttpError, busy, json_text
+from tests.e2e.conftest import Serve, ServeConsole, calculation, pause, plan_of
+from tests.support.answer_texts import held_model_answer
 from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 from tests.support.eventually import eventually
 
@@ -40,6 +42,10 @@ REQUESTS_PLAN = plan_of(
 )
 
 
+def request_card(page: Page, run_id: str, request_id: str) -> Locator:
+    return page.locator(f'[data-run="{run_id}"][data-request="{request_id}"]')
+
+
 async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(REQUESTS_PLAN)
@@ -50,7 +56,7 @@ async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chr
             await expect(page.get_by_label("Find", exact=True)).to_have_value(run_id)
             await expect(page.locator("[data-run]:visible")).to_have_count(4)
             await page.get_by_label("Your name").fill("ann")
-            check_card = page.locator(f'[data-run="{run_id}"][data-request="check"]')
+            check_card = request_card(page, run_id, "check")
             await expect(check_card.get_by_role("heading")).to_have_text("Publish <b>this</b>?")
             await check_card.get_by_role("button", name="Reject").click()
             await expect(check_card.get_by_text("enter a reason")).to_be_visible()
@@ -58,7 +64,7 @@ async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chr
             await check_card.get_by_role("button", name="Reject").click()
             await expect(check_card.locator(".confirmation")).to_contain_text("check")
 
-            facts_card = page.locator(f'[data-run="{run_id}"][data-request="facts"]')
+            facts_card = request_card(page, run_id, "facts")
             await facts_card.get_by_label("Name").fill("Grace")
             await facts_card.get_by_label("amount").fill("many")
             await facts_card.get_by_role("button", name="Answer").click()
@@ -72,10 +78,10 @@ async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chr
             await facts_card.get_by_role("button", name="Answer").click()
             await expect(facts_card.locator(".confirmation")).to_contain_text("facts")
 
-            way_card = page.locator(f'[data-run="{run_id}"][data-request="way"]')
+            way_card = request_card(page, run_id, "way")
             await way_card.get_by_label("by air").check()
             await way_card.get_by_role("button", name="Answer").click()
-            name_card = page.locator(f'[data-run="{run_id}"][data-request="sender"]')
+            name_card = request_card(page, run_id, "sender")
             await name_card.get_by_label("Answer", exact=True).fill("Hopper")
             await name_card.get_by_role("button", name="Answer").click()
             await expect(name_card.locator(".confirmation")).to_contain_text("sender")
@@ -100,7 +106,7 @@ async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serv
     async with serve() as gateway:
         run_id = await gateway.start(APPROVAL_AND_FAILURES_PLAN)
         async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
-            broken_card = page.locator(f'[data-run="{run_id}"][data-request="broken"]')
+            broken_card = request_card(page, run_id, "broken")
             await expect(broken_card.locator("form textarea:visible")).to_have_count(0)
             await broken_card.get_by_label("Set its result", exact=True).check()
             await broken_card.get_by_role("button", name="Answer").click()
@@ -108,13 +114,13 @@ async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serv
             await broken_card.get_by_label("The result").fill("5")
             await broken_card.get_by_role("button", name="Answer").click()
             await expect(broken_card.locator("form")).to_have_count(0)
-            gated_card = page.locator(f'[data-run="{run_id}"][data-request="gated"]')
+            gated_card = request_card(page, run_id, "gated")
             await expect(gated_card.get_by_role("region", name="Arguments")).to_contain_text("2 * 3")
             await gated_card.get_by_text("Approve with other arguments").click()
             await gated_card.get_by_label("Arguments to approve instead").fill('{"expression": "2 * 4"}')
             await gated_card.get_by_role("button", name="Approve").click()
             await expect(gated_card.locator("form")).to_have_count(0)
-            again_card = page.locator(f'[data-run="{run_id}"][data-request="again"]')
+            again_card = request_card(page, run_id, "again")
             await again_card.get_by_label("Retry", exact=True).check()
             await again_card.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
             await again_card.get_by_role("button", name="Answer").click()
@@ -158,23 +164,22 @@ async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromi
     async with serve() as gateway:
         run_id = await gateway.start(LONG_PLAN, inputs={"number": 2})
         async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
+            dialog = page.get_by_role("dialog")
             await page.get_by_role("button", name="Pause").click()
-            await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
-            await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+            await dialog.get_by_label("Reason").fill("too early")
+            await dialog.get_by_role("button", name="Pause").click()
             await page.get_by_role("button", name="Resume").click()
             await expect(page.get_by_role("button", name="Pause")).to_be_visible()
             await page.get_by_role("button", name="Add nodes").click()
-            nodes = page.get_by_role("dialog").get_by_label("Nodes (a JSON list, as in a plan)")
+            nodes = dialog.get_by_label("Nodes (a JSON list, as in a plan)")
             await nodes.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
-            await page.get_by_role("dialog").get_by_role("button", name="Add").click()
-            await expect(page.get_by_role("dialog").get_by_role("alert").last).to_contain_text("calculator")
-            await nodes.fill(
-                '{"id": "more", "tool": "calculator", "arguments": {"expression": "{{double.result}} + 1"}}'
-            )
-            await page.get_by_role("dialog").get_by_role("button", name="Add").click()
-            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await dialog.get_by_role("button", name="Add").click()
+            await expect(dialog.get_by_role("alert").last).to_contain_text("calculator")
+            await nodes.fill(json.dumps(calculation("more", "{{double.result}} + 1")))
+            await dialog.get_by_role("button", name="Add").click()
+            await expect(dialog).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
-            await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+            await dialog.get_by_role("button", name="Cancel the run").click()
             result = await gateway.wait_for_end(run_id)
             await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
     assert (result["status"], result["nodes"]["more"]["result"]) == ("cancelled", 5)
@@ -256,13 +261,8 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
 
 
 async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium: Browser) -> None:
-    difference = {
-        "reused": ["one"],
-        "runs": [],
-        "reused_if_unchanged": [],
-        "decided_later": [],
-        "omitted": ["search", "tell"],
-    }
+    no_changes: dict[str, list[str]] = {"runs": [], "reused_if_unchanged": [], "decided_later": []}
+    difference = {**no_changes, "reused": ["one"], "omitted": ["search", "tell"]}
     async with serve() as gateway:
         run_id = await gateway.start(DOUBLE_PLAN, inputs={"number": 2})
         await gateway.wait_for_end(run_id)
@@ -289,11 +289,8 @@ GREETING_PLAN = plan_of(
 ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it."
 
 
-async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium: Browser) -> None:
-    async with (
-        serve(plans={"greet": GREETING_PLAN}) as gateway,
-        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
-    ):
+async def test_chat_shows_progress_questions_and_answers(serve_console: ServeConsole) -> None:
+    async with serve_console("chat", plans={"greet": GREETING_PLAN}) as (gateway, page):
         await page.get_by_label("For", exact=True).select_option("plan/greet")
         await page.get_by_label("Request", exact=True).fill("Ada")
         await page.keyboard.press("Enter")
@@ -321,12 +318,9 @@ async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium:
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
 
 
-async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: Browser) -> None:
+async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve_console: ServeConsole) -> None:
     plan_without_inputs = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
-    async with (
-        serve(plans={"double": DOUBLE_PLAN, "bare": plan_without_inputs}) as gateway,
-        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
-    ):
+    async with serve_console("chat", plans={"double": DOUBLE_PLAN, "bare": plan_without_inputs}) as (_, page):
         answers = page.locator(".turn-answer .answer-text")
         await page.get_by_label("For", exact=True).select_option("plan/double")
         await page.get_by_label("number").fill("21")
@@ -337,12 +331,9 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
         await expect(answers.last).to_have_text("2")
 
 
-async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromium: Browser) -> None:
+async def test_chat_with_a_model_sends_the_earlier_messages(serve_console: ServeConsole) -> None:
     direct_route = json_text({"route": "direct"})
-    async with (
-        serve(direct_route, "Hello.", direct_route, "Ada.") as gateway,
-        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
-    ):
+    async with serve_console("chat", direct_route, "Hello.", direct_route, "Ada.") as (gateway, page):
         await page.get_by_label("For", exact=True).select_option("small")
         for request, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
             await page.get_by_label("Request", exact=True).fill(request)
@@ -356,7 +347,7 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromi
 
 
 async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
-    serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+    serve_console: ServeConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
     direct_route = json_text({"route": "direct"})
@@ -365,7 +356,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         *(busy(), direct_route, "Hello."),
         *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_byte_delay_s=0.3)),
     )
-    async with serve(*script) as gateway, open_page(chromium, f"{gateway.url}/console/#/chat") as page:
+    async with serve_console("chat", *script) as (gateway, page):
         turn = page.locator(".turn").last
 
         async def send() -> None:
@@ -391,12 +382,7 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
     queue = f"gateway-{uuid4().hex[:8]}"
     release_event = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(
-        json_text({"answer": ANSWER_TEXT, "missing": []}),
-        chunk_characters=8,
-        held_after_chunks=5,
-        release_event=release_event,
-    )
+    answer = held_model_answer(ANSWER_TEXT, release_event)
     async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
         # The worker belongs to another gateway, which keeps running.
         worker_gateway = await stack.enter_async_context(serve(plan, answer, queue=queue))
@@ -429,11 +415,8 @@ nodes:
 """
 
 
-async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
-    async with (
-        serve(plans={"double": DOUBLE_PLAN}) as gateway,
-        open_page(chromium, f"{gateway.url}/console/#/plan") as page,
-    ):
+async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve_console: ServeConsole) -> None:
+    async with serve_console("plan", plans={"double": DOUBLE_PLAN}) as (gateway, page):
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
         await text.fill(MISSPELLED_PLAN)
@@ -458,14 +441,7 @@ async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: 
     assert result["output"] == 42
 
 
-async def page_width(page: Page) -> int:
-    return int(await page.evaluate("document.documentElement.scrollWidth"))
-
-
-SIZES_AND_COLOURS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
-
-
-@pytest.mark.parametrize(("size", "colours"), SIZES_AND_COLOURS)
+@pytest.mark.parametrize(("size", "colours"), [(PHONE, "dark"), (DESKTOP, "light")])
 async def test_views_fit_the_window_and_are_accessible(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
@@ -473,7 +449,7 @@ async def test_views_fit_the_window_and_are_accessible(
     errors: list[str] = []
 
     async def check_view(page: Page, name: str) -> None:
-        widths[name] = await page_width(page)
+        widths[name] = await page.evaluate("document.documentElement.scrollWidth")
         errors.extend(f"{name}: {violation}" for violation in await accessibility_violations(page))
 
     async with serve(plans={"greet": GREETING_PLAN}) as gateway:

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.conftest import Serve, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, pause, plan_of
 from tests.support.browser import open_page
 from tests.support.eventually import eventually
 
@@ -12,9 +12,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 expect.set_options(timeout=60_000)
 
 LIMITED_PLAN = plan_of(
-    {"id": "check", "human": {"type": "APPROVAL", "prompt": "Start?"}},
-    pause("long", "1h", depends_on=["check"]),
-    pause("next", "1h", depends_on=["check"]),
+    APPROVAL_NODE, pause("long", "1h", depends_on=["check"]), pause("next", "1h", depends_on=["check"])
 )
 
 
@@ -24,9 +22,8 @@ async def test_limit_is_raised_on_the_page_of_a_node_that_waits_for_it(serve: Se
         assert (await gateway.post(f"/v1/runs/{run_id}/limits", {"max_parallel": 1})).json()["ok"]
 
         async def answer_request() -> bool:
-            return (
-                await gateway.post(f"/v1/runs/{run_id}/feedback", {"request_id": "check", "answer": "yes"})
-            ).is_success
+            answer = {"request_id": "check", "answer": "yes"}
+            return (await gateway.post(f"/v1/runs/{run_id}/feedback", answer)).is_success
 
         await eventually(answer_request)
         async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=next") as page:

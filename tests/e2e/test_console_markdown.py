@@ -1,10 +1,10 @@
 """The console renders the Markdown of requests and answers, but no scripts, links to scripts or foreign files."""
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
-from tests.e2e.conftest import Serve, plan_of
-from tests.support.browser import accessibility_violations, open_page
+from tests.e2e.conftest import ServeConsole, plan_of
+from tests.support.browser import accessibility_violations
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -61,11 +61,8 @@ async def _assert_page_is_harmless(page: Page) -> None:
     assert all("noopener" in rel for href, rel in links if href is not None)
 
 
-async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
-    async with (
-        serve(plans={"echo": ECHO_PLAN}) as gateway,
-        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
-    ):
+async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve_console: ServeConsole) -> None:
+    async with serve_console("chat", plans={"echo": ECHO_PLAN}) as (gateway, page):
         foreign_urls: list[str] = []
         page.on(
             "request", lambda request: None if request.url.startswith(gateway.url) else foreign_urls.append(request.url)

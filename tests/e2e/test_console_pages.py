@@ -146,11 +146,11 @@ async def test_unknown_address_is_reported(open_console_page: OpenConsolePage) -
         await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
 
 
-async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser) -> None:
-    async with serve(has_worker=False) as gateway, open_page(chromium, f"{gateway.url}/console/#/plan") as page:
+async def test_empty_list_explains_how_to_start(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("plan") as page:
         empty_list: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=empty_list))
-        await page.goto(f"{gateway.url}/console/#/runs")
+        await page.goto(page.url.replace("#/plan", "#/runs"))
         table = page.get_by_role("table", name="Runs")
         await expect(table.get_by_role("link", name="Chat")).to_be_visible()
         await expect(page.get_by_role("button", name="Older")).to_be_hidden()
@@ -190,27 +190,15 @@ async def test_form_marks_optional_inputs_and_inputs_that_the_run_asks_for(open_
 
 
 async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(open_console_page: OpenConsolePage) -> None:
-    request = {
-        "run_id": "run-1",
-        "request_id": "way",
-        "node_id": "way",
-        "type": "CLARIFICATION",
-        "prompt": "Which way?",
-    }
-    document: dict[str, Any] = {
-        **request,
-        "title": "Trip",
-        "assignee": None,
-        "opened_at": "2026-01-05T09:30:00.000Z",
-        "answer_schema": {},
-    }
+    request = {"run_id": "run-1", "request_id": "way", "node_id": "way", "type": "CLARIFICATION", "title": "Trip"}
+    more_fields = {"prompt": "Which way?", "opened_at": "2026-01-05T09:30:00.000Z", "answer_schema": {}}
+    document: dict[str, Any] = {**request, **more_fields, "assignee": None}
     async with open_console_page("plan") as page:
 
         async def answer(route: Route) -> None:
             is_first_page = "cursor" not in route.request.url
-            requests = (
-                [document] if is_first_page else [{**document, "request_id": f"way-{number}"} for number in range(50)]
-            )
+            more_requests = [{**document, "request_id": f"way-{number}"} for number in range(50)]
+            requests = [document] if is_first_page else more_requests
             inbox = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
             await route.fulfill(json=inbox)
 

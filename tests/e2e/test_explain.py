@@ -10,7 +10,7 @@ from tests.e2e.conftest import WritePlan, calculation
 pytestmark = pytest.mark.server
 
 
-async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_explain_reports_how_nodes_ended_and_why(cli: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_count}} + 1"),
         calculation("bad", "1 / 0", depends_on=["a"]),
@@ -20,28 +20,17 @@ async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine
         {"id": "made", "tool": "json_query", "arguments": {"value": {"it's": [True, None, "é"]}, "path": "$.*"}},
         inputs={"count": {"type": "integer"}},
     )
-    await command_line("run", plan, "--input", "count=2", "--id", "explained", "--json")
-    (
-        text_result,
-        json_result,
-        after_result,
-        off_result,
-        good_result,
-        made_result,
-        unknown_node_result,
-    ) = await asyncio.gather(
-        command_line("explain", "explained"),
-        command_line("explain", "explained", "--json"),
-        command_line("explain", "explained", "--node", "after"),
-        command_line("explain", "explained", "--node", "off"),
-        command_line("explain", "explained", "--node", "good"),
-        command_line("explain", "explained", "--node", "made"),
-        command_line("explain", "explained", "--node", "goood", "--json"),
+    await cli("run", plan, "--input", "count=2", "--id", "explained", "--json")
+    text_result, json_result, unknown_node_result, *node_results = await asyncio.gather(
+        cli("explain", "explained"),
+        cli("explain", "explained", "--json"),
+        cli("explain", "explained", "--node", "goood", "--json"),
+        *(cli("explain", "explained", "--node", name) for name in ("after", "off", "good", "made")),
     )
+    after_result, off_result, good_result, made_result = node_results
 
-    assert [
-        each.code for each in (text_result, json_result, after_result, off_result, good_result, unknown_node_result)
-    ] == [0, 0, 0, 0, 0, 2]
+    assert [each.code for each in (text_result, json_result, *node_results)] == [0] * 6
+    assert unknown_node_result.code == 2
     lines = text_result.stdout.splitlines()
     assert lines[0] == "explained is completed with failures"
     assert lines[1].startswith("bad failed at ")

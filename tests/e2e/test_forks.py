@@ -1,14 +1,13 @@
 """`fork` shows a preview, and starts the fork once even if a first command is killed."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.command import CommandLine
-from tests.e2e.conftest import WritePlan
+from tests.e2e.command import CommandLine, end_process
+from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
 
@@ -41,18 +40,18 @@ def _keys_by_mark(folder: Path) -> dict[str, list[str]]:
 
 
 async def test_fork_shows_its_difference_and_starts_once(
-    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     (tmp_path / "marks.py").write_text(_TOOLS)
-    works = {"works": "{{PLACEHOLDER_works}}"}
+    second_arguments = {"name": "second", "works": "{{PLACEHOLDER_works}}"}
     plan = write_plan(
         _mark("first"),
-        _mark("second", arguments={"name": "second", **works}, depends_on=["first"]),
+        _mark("second", arguments=second_arguments, depends_on=["first"]),
         _mark("third", depends_on=["second"]),
         inputs={"works": {"type": "boolean"}},
     )
-    run_result = await command_line("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
-    preview_result = await command_line("fork", "forked", "--input", "works=true", "--json")
+    run_result = await cli("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
+    preview_result = await cli("fork", "forked", "--input", "works=true", "--json")
     assert (run_result.code, preview_result.code) == (1, 2)
     assert preview_result.document == {
         "run_id": "forked",
@@ -67,44 +66,37 @@ async def test_fork_shows_its_difference_and_starts_once(
         },
     }
 
-    fork_process = await command_line.start("fork", "forked", "--input", "works=true", "--yes")
-    fork_process.send_signal(signal.SIGKILL)
-    await fork_process.wait()
+    fork_process = await cli.start("fork", "forked", "--input", "works=true", "--yes")
+    await end_process(fork_process)
     arguments = ("fork", "forked", "--input", "works=true", "--yes", "--json")
-    fork_results = await asyncio.gather(*(command_line(*arguments) for _ in range(2)))
+    fork_results = await asyncio.gather(*(cli(*arguments) for _ in range(2)))
     fork_id = fork_results[0].document["fork_run_id"]
-    assert [(each.code, each.document["ok"], each.document["fork_run_id"]) for each in fork_results] == [
-        (0, True, fork_id)
-    ] * 2
-    watch_result = await command_line("watch", fork_id, "--json")
-    expected = (0, {"first": "completed", "second": "completed", "third": "completed"})
-    assert (
-        watch_result.code,
-        {node: each["status"] for node, each in watch_result.document["nodes"].items()},
-    ) == expected
+    for each in fork_results:
+        assert (each.code, each.document["ok"], each.document["fork_run_id"]) == (0, True, fork_id)
+    watch_result = await cli("watch", fork_id, "--json")
+    statuses = {node: each["status"] for node, each in watch_result.document["nodes"].items()}
+    assert (watch_result.code, statuses) == (0, dict.fromkeys(("first", "second", "third"), "completed"))
     marks = _keys_by_mark(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
-    node_result = await command_line("node", fork_id, "first")
+    node_result = await cli("node", fork_id, "first")
     assert "reused from: first of the run forked" in node_result.stdout
-    explain_result = await command_line("explain", fork_id, "--node", "first", "--json")
+    explain_result = await cli("explain", fork_id, "--node", "first", "--json")
     assert explain_result.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
-async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan({"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_x}} + 1"}})
-    await command_line("run", plan, "--input", "x=1", "--id", "unforked")
+async def test_impossible_fork_is_reported(cli: CommandLine, write_plan: WritePlan) -> None:
+    plan = write_plan(calculation("a", "{{PLACEHOLDER_x}} + 1"))
+    await cli("run", plan, "--input", "x=1", "--id", "unforked")
     unknown_input, unknown_node, unknown_run, terminal_result = await asyncio.gather(
-        command_line("fork", "unforked", "--input", "y=1", "--yes", "--json"),
-        command_line("fork", "unforked", "--rerun", "b", "--yes", "--json"),
-        command_line("fork", "nowhere", "--yes", "--json"),
-        command_line.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
+        cli("fork", "unforked", "--input", "y=1", "--yes", "--json"),
+        cli("fork", "unforked", "--rerun", "b", "--yes", "--json"),
+        cli("fork", "nowhere", "--yes", "--json"),
+        cli.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
     )
     assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
     assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"
-    assert unknown_node.document == {
-        "status": "command_rejected",
-        "message": "rerun 'b': the fork has no such node or item",
-    }
+    message = "rerun 'b': the fork has no such node or item"
+    assert unknown_node.document == {"status": "command_rejected", "message": message}
     assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
     assert terminal_result[0] == 2
     assert "Start the fork? [y/N]" in terminal_result[1]

@@ -40,8 +40,7 @@ async def test_models_plans_and_profiles_are_listed(serve: Serve) -> None:
     assert model_ids == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
     details = plan["dagwright"]
     assert (plan["owned_by"], details["kind"], details["title"]) == ("dagwright", "plan", "Double a number")
-    assert plan["dagwright"]["description"] == "Doubles a number."
-    assert plan["dagwright"]["inputs"]["required"] == ["number"]
+    assert (details["description"], details["inputs"]["required"]) == ("Doubles a number.", ["number"])
     assert large_model.owned_by == "service"
 
 
@@ -81,11 +80,9 @@ async def test_routing_mode_orchestration_answers_a_request_to_a_model_with_a_ru
     run_details: Any = completion.model_dump()["dagwright"]
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (completion.model, called_models) == ("large", {"large"})
-    assert (run_details["run_id"], run_details["status"], run_details["session_id"]) == (
-        view.workflow_id,
-        "completed",
-        None,
-    )
+    assert run_details["run_id"] == view.workflow_id
+    assert run_details["status"] == "completed"
+    assert run_details["session_id"] is None
     assert (view.status, raw_response.headers["x-routing-mode"]) == ("completed", "orchestration")
     assert completion.usage is not None
     assert view.scheduler is not None
@@ -118,23 +115,20 @@ async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serv
 
 async def test_model_of_a_plan_takes_its_inputs_from_the_message_or_the_metadata(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE_PLAN}) as gateway:
-        create = gateway.openai.chat.completions.create
-        message_completion = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
-        metadata_completion = await create(
-            model="plan/double", messages=[{"role": "user", "content": "Please."}], metadata={"inputs": '{"number": 4}'}
-        )
+
+        async def create(text: str, **fields: Any) -> Any:
+            return await gateway.openai.chat.completions.create(**chat_body("plan/double", text), **fields)
+
+        message_completion = await create('{"number": 21}')
+        metadata_completion = await create("Please.", metadata={"inputs": '{"number": 4}'})
         with pytest.raises(openai.BadRequestError, match="takes its inputs"):
-            await create(model="plan/double", messages=[{"role": "user", "content": "Please."}])
+            await create("Please.")
         with pytest.raises(openai.BadRequestError, match="the plan has no input 'numbr'"):
-            await create(model="plan/double", messages=[{"role": "user", "content": '{"numbr": 21}'}])
+            await create('{"numbr": 21}')
         with pytest.raises(openai.BadRequestError, match="always answered by a run"):
-            await create(
-                model="plan/double", messages=[{"role": "user", "content": "{}"}], extra_body={"routing_mode": "direct"}
-            )
-    assert (message_completion.choices[0].message.content, metadata_completion.choices[0].message.content) == (
-        "42",
-        "8",
-    )
+            await create("{}", extra_body={"routing_mode": "direct"})
+    assert message_completion.choices[0].message.content == "42"
+    assert metadata_completion.choices[0].message.content == "8"
 
 
 async def test_model_of_an_agent_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
@@ -182,10 +176,8 @@ async def test_repeated_idempotency_key_returns_the_same_run(serve: Serve) -> No
         call_count = len(gateway.models.calls)
     assert first_response.json()["choices"] == repeated_response.json()["choices"]
     assert (first_response.headers["x-run-id"], call_count) == (repeated_response.headers["x-run-id"], 2)
-    assert (different_response.status_code, different_response.json()["error"]["code"]) == (
-        409,
-        "idempotency_key_in_use",
-    )
+    assert different_response.status_code == 409
+    assert different_response.json()["error"]["code"] == "idempotency_key_in_use"
     assert different_response.headers["x-should-retry"] == "false"
 
 
@@ -203,11 +195,9 @@ async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: 
         cancel_response = await gateway.post(f"/v1/sessions/{rejected_session}/cancel", {})
         session_response = await gateway.http.get(f"/v1/sessions/{rejected_session}")
         status = (await gateway.http.get(f"/v1/runs/{run_id}")).json()["status"]
-    assert (accepted_response.status_code, rejected_response.status_code, cancel_response.status_code) == (
-        200,
-        409,
-        404,
-    )
+    assert accepted_response.status_code == 200
+    assert rejected_response.status_code == 409
+    assert cancel_response.status_code == 404
     assert (session_response.json().get("turns", []), status) == ([], "waiting")
 
 
@@ -230,33 +220,25 @@ async def test_errors_have_the_documented_status_code_and_fields(serve: Serve) -
         ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_goal"),
         ("POST", CHAT, chat_json(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
     }
-    json_headers, form_headers = (
-        {"content-type": "application/json"},
-        {"content-type": "application/x-www-form-urlencoded"},
-    )
+    json_headers = {"content-type": "application/json"}
+    form_headers = {"content-type": "application/x-www-form-urlencoded"}
     async with serve(has_worker=False) as gateway:
         responses = [
             await gateway.http.request(method, path, content=body, headers=json_headers if body else {})
             for method, path, body in expected_errors
         ]
-        wrong_type_responses = [
-            responses[2],
-            responses[3],
-            await gateway.http.post(CHAT, content='{"messages": []}', headers=form_headers),
-        ]
+        form_response = await gateway.http.post(CHAT, content='{"messages": []}', headers=form_headers)
     errors = [response.json()["error"] for response in responses]
     actual = [(response.status_code, error["code"]) for response, error in zip(responses, errors, strict=True)]
     assert actual == [*expected_errors.values()]
     assert all(set(error) == {"message", "type", "param", "code"} and error["message"] for error in errors)
-    assert all(
-        "Content-Type: application/json" in response.json()["error"]["message"] for response in wrong_type_responses
-    )
+    for response in (responses[2], responses[3], form_response):
+        assert "Content-Type: application/json" in response.json()["error"]["message"]
 
 
 async def test_health_endpoints_and_api_document_are_served(serve: Serve) -> None:
     async with serve(has_worker=False) as gateway:
-        livez = await gateway.http.get("/livez")
-        readyz = await gateway.http.get("/readyz")
+        livez, readyz = await gateway.http.get("/livez"), await gateway.http.get("/readyz")
         document = (await gateway.http.get("/openapi.json")).json()
     assert (livez.status_code, livez.json()) == (200, {"status": "ok"})
     assert (readyz.status_code, readyz.json()) == (200, {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}})

@@ -15,7 +15,7 @@ from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
 from tests.e2e.conftest import Serve, calculation, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, named_events_of
+from tests.support.gateway import CHAT, Gateway, chat_body, named_events_of
 
 pytestmark = pytest.mark.server
 
@@ -46,12 +46,11 @@ SCRIPT = (
 async def start_turn(gateway: Gateway) -> tuple[str, str]:
     """Start a turn whose run has a failed node and waits for an answer; return the IDs of its session and its run."""
     session = f"s-{uuid4().hex[:8]}"
-    message = {"role": "user", "content": '{"number": 21}'}
-    body = {"model": "plan/everything", "messages": [message], "session_id": session}
-    run_id = (await gateway.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
+    response = await gateway.chat("plan/everything", '{"number": 21}', session_id=session)
+    run_id = response.json()["dagwright"]["run_id"]
 
     async def has_failed() -> bool:
-        nodes = (await gateway.http.get(f"/v1/runs/{run_id}")).json()["nodes"]
+        nodes = (await gateway.document(run_id))["nodes"]
         return bool(nodes.get("broken", {}).get("status") == "failed")
 
     await eventually(has_failed)
@@ -91,14 +90,9 @@ def example_bodies(operation: Any, document: Any) -> list[Any]:
 async def send_example(gateway: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
     session, run_id = await start_turn(gateway)
     node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
-    subject = f"owner:{session}"
-    path_values = {
-        "subject": subject,
-        "name": "everything",
-        "model": "plan/everything",
-        "response_id": ResponseRef(run_id, "plan/everything").id,
-    }
-    address = path.format(session_id=session, run_id=run_id, node=node, **path_values)
+    run_values = {"session_id": session, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
+    other_values = {"name": "everything", "model": "plan/everything", "node": node, "subject": f"owner:{session}"}
+    address = path.format(**run_values, **other_values)
     if path.endswith("/events"):
         await gateway.post(f"/v1/runs/{run_id}/cancel", {})
     if path.endswith("/resume"):
@@ -125,7 +119,7 @@ async def send_example(gateway: Gateway, method: str, path: str, body: Any, docu
     return [*missing, *(error.message for error in jsonschema_rs.iter_errors(schema, response.json()))]
 
 
-FAILING_PLAN = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
+FAILING_PLAN = plan_of(calculation("broken", "1 / 0"), output="{{broken.result}}")
 
 
 async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_path: Path) -> None:
@@ -140,30 +134,25 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
     ):
         document = (await gateway.http.get("/openapi.json")).json()
         gateway.http.headers["Authorization"] = f"Bearer {full_key}"
-
-        def chat_request(model: str, **fields: Any) -> Any:
-            return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **fields}
-
-        chat = "/v1/chat/completions"
         key = uuid4().hex
         await gateway.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
         responses = {
-            400: await gateway.post(chat, chat_request("small", stream_progress="all")),
-            401: await gateway.post(chat, chat_request("small"), Authorization=""),
-            403: await gateway.post(chat, chat_request("small"), Authorization=f"Bearer {read_key}"),
+            400: await gateway.post(CHAT, chat_body("small", stream_progress="all")),
+            401: await gateway.post(CHAT, chat_body("small"), Authorization=""),
+            403: await gateway.post(CHAT, chat_body("small"), Authorization=f"Bearer {read_key}"),
             404: await gateway.http.get("/v1/runs/missing"),
             409: await gateway.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
-            413: await gateway.post(chat, chat_request("small", more="x" * 20_000)),
-            422: await gateway.post(chat, chat_request("plan/failing")),
-            502: await gateway.post(chat, chat_request("small")),
+            413: await gateway.post(CHAT, chat_body("small", more="x" * 20_000)),
+            422: await gateway.post(CHAT, chat_body("plan/failing")),
+            502: await gateway.post(CHAT, chat_body("small")),
         }
         # The loop sends more requests than a key may send within a minute.
         for _ in range(40):
             responses[429] = await gateway.http.get("/v1/runs/missing")
             if responses[429].status_code != 404:
                 break
-        responses[503] = await gateway_without_service.post(chat, chat_request("small"))
-    documented_responses = document["paths"][chat]["post"]["responses"]
+        responses[503] = await gateway_without_service.post(CHAT, chat_body("small"))
+    documented_responses = document["paths"][CHAT]["post"]["responses"]
     assert set(map(str, responses)) == {status for status in documented_responses if status >= "400"}
     for status, response in responses.items():
         assert response.status_code == status, response.text

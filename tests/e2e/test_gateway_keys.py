@@ -13,7 +13,7 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.protocol.run_labels import ALL_OWNERS
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Gateway, chat_body
 
@@ -62,15 +62,11 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
                 for key in (ann_key, bob_key, all_owners_key)
             ]
 
-        response_without_key, response_with_unknown_key = (
-            await gateway.http.get("/v1/runs"),
-            await get(gateway, f"{ann_key}x", "/v1/runs"),
-        )
+        response_without_key = await gateway.http.get("/v1/runs")
+        response_with_unknown_key = await get(gateway, f"{ann_key}x", "/v1/runs")
         run_response = await post(gateway, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
-        bob_run_id = (await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()[
-            "run_id"
-        ]
-        run_id = run_response.json()["run_id"]
+        bob_response = await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")
+        run_id, bob_run_id = run_response.json()["run_id"], bob_response.json()["run_id"]
         session = f"s-{uuid4().hex[:8]}"
         turn_response = await post(gateway, ann_key, CHAT, chat_body("plan/ask", session_id=session))
         turn_run_id = turn_response.json()["dagwright"]["run_id"]
@@ -91,29 +87,19 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
             for command in commands
         }
         sessions = await list_field_for_each_key("/v1/sessions", "session_id")
-        run_lists, inboxes = (
-            await list_field_for_each_key("/v1/runs", "run_id"),
-            await list_field_for_each_key("/v1/inbox", "run_id"),
-        )
+        run_lists = await list_field_for_each_key("/v1/runs", "run_id")
+        inboxes = await list_field_for_each_key("/v1/inbox", "run_id")
         response_status = (await get(gateway, ann_key, response_path)).status_code
         session_document = (await get(gateway, ann_key, f"/v1/sessions/{session}")).json()
         all_owners_response = await post(gateway, all_owners_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
         ann_response = await post(gateway, ann_key, f"/v1/runs/{turn_run_id}/feedback", {"answer": "yes", "by": "bob"})
         document = (await get(gateway, ann_key, f"/v1/runs/{turn_run_id}/nodes/check")).json()
-    assert (
-        response_without_key.status_code,
-        response_without_key.json()["error"]["code"],
-        response_with_unknown_key.status_code,
-    ) == (
-        401,
-        "invalid_api_key",
-        401,
-    )
+    assert response_without_key.status_code == 401
+    assert response_without_key.json()["error"]["code"] == "invalid_api_key"
+    assert response_with_unknown_key.status_code == 401
     assert run_id != bob_run_id
-    assert (turn_response.headers["x-session-id"], turn_response.json()["dagwright"]["session_id"]) == (
-        session,
-        session,
-    )
+    assert turn_response.headers["x-session-id"] == session
+    assert turn_response.json()["dagwright"]["session_id"] == session
     assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
     assert (sessions[:2], f"{keys.owner('ann')}:{session}" in sessions[2]) == ([[session], []], True)
     assert (run_lists[:2], {run_id, turn_run_id, bob_run_id} <= {*run_lists[2]}) == (
@@ -151,11 +137,9 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     assert sorted(each.status_code for each in concurrent_responses) == [201, *[429] * 9]
     assert (later_response.status_code, later_response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert int(later_response.headers["retry-after"]) >= 1
-    assert (repeated_response.status_code, repeated_response.json()["run_id"], bob_response.status_code) == (
-        200,
-        run_id,
-        201,
-    )
+    assert repeated_response.status_code == 200
+    assert repeated_response.json()["run_id"] == run_id
+    assert bob_response.status_code == 201
     assert (second_response.status_code, stream.status_code) == (429, 200)
 
 
@@ -163,8 +147,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
     keys = Keys(tmp_path)
     ann_key = keys.add("ann")
     gateway_settings = {"api_keys": keys.path, "api_streams": 2}
-    node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
-    plans = {"wait": {"plan": 1, "nodes": [node]}}
+    plans = {"wait": plan_of(pause("wait", "10m"))}
     body = chat_body("plan/wait", stream=True)
     async with serve(plans=plans, extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
 
@@ -247,16 +230,10 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
 
         visible_requests = [await list_requests(key, url) for key in (boss_key, eve_key) for url in ("/v1/inbox", path)]
         run_status = (await get(gateway, boss_key, f"/v1/runs/{run_id}")).status_code
-        rejected_answers = [
-            await send_answer(ann_key, "first"),
-            await send_answer(eve_key, "first"),
-            await send_answer(boss_key, "check"),
-        ]
-        accepted_answers = [
-            await send_answer(boss_key, "first"),
-            await send_answer(ann_operate_key, "second"),
-            await send_answer(ann_key, "check"),
-        ]
+        rejected_requests = ((ann_key, "first"), (eve_key, "first"), (boss_key, "check"))
+        rejected_answers = [await send_answer(key, request) for key, request in rejected_requests]
+        accepted_requests = ((boss_key, "first"), (ann_operate_key, "second"), (ann_key, "check"))
+        accepted_answers = [await send_answer(key, request) for key, request in accepted_requests]
         remaining_requests = await list_requests(boss_key, "/v1/inbox")
         answer_record = (await get(gateway, ann_key, f"/v1/runs/{run_id}/nodes/first")).json()["lineage"]["answers"][0]
     assert visible_requests == [["first", "second"], ["first", "second"], [], []]
@@ -264,11 +241,9 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
     assert [status for status, _ in rejected_answers] == [400, 404, 404]
     assert f"'first' waits for {assignee}: only a key of the owner" in rejected_answers[0][1]
     assert [status for status, _ in accepted_answers] == [200, 200, 200]
-    assert (answer_record["by"], answer_record["requested_from"], answer_record["escalations"]) == (
-        assignee,
-        assignee,
-        [],
-    )
+    assert answer_record["by"] == assignee
+    assert answer_record["requested_from"] == assignee
+    assert answer_record["escalations"] == []
 
 
 async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serve, tmp_path: Path) -> None:
@@ -296,11 +271,9 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
             (await send("PUT", "/v1/call-limits/tool:http_reqest", {"limit": "20/s"})).json()["error"],
         ]
         delete_response, second_delete_response = [await send("DELETE", path) for _ in range(2)]
-    assert (put_response.status_code, put_response.json()["limit"], put_response.json()["subject"]) == (
-        200,
-        "20/s concurrency=5",
-        subject,
-    )
+    assert put_response.status_code == 200
+    assert put_response.json()["limit"] == "20/s concurrency=5"
+    assert put_response.json()["subject"] == subject
     assert [error["code"] for error in errors] == ["command_rejected"] * 2
     assert "did you mean 'http_request'?" in errors[1]["message"]
     assert delete_response.json() == {"subject": subject, "limit": "20/s concurrency=5", "declared_limit": None}

@@ -9,8 +9,9 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from dagwright.testing import json_text, slow, step
+from dagwright.testing import json_text, step
 from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.gateway import assert_sequence_numbers_increase
 from tests.support.goals import call, plan_text
@@ -99,22 +100,17 @@ async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_ans
         create = gateway.openai.responses.create
         first_response = await create(model="plan/asking", input="{}")
         function_call = next(item for item in first_response.output if item.type == "function_call")
-        call_output: Any = {
-            "type": "function_call_output",
-            "call_id": function_call.call_id,
-            "output": '{"approved": true}',
-        }
+        output = {"call_id": function_call.call_id, "output": '{"approved": true}'}
+        call_output: Any = {"type": "function_call_output", **output}
         # The answer is sent with the whole conversation, and then again as the only new message.
         conversation: list[Any] = [{"role": "user", "content": "{}"}, function_call.model_dump(), call_output]
         conversation_response = await create(model="plan/asking", input=conversation)
         message_response = await create(
             model="plan/asking", input=[call_output], previous_response_id=first_response.id
         )
-    assert (first_response.status, first_response.output_text, function_call.name) == (
-        "completed",
-        "Publish?",
-        "answer_feedback",
-    )
+    assert first_response.status == "completed"
+    assert first_response.output_text == "Publish?"
+    assert function_call.name == "answer_feedback"
     assert (conversation_response.output_text, message_response.output_text) == ("true", "true")
 
 
@@ -162,12 +158,7 @@ async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> N
     release_event = asyncio.Event()
     answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(
-        json_text({"answer": answer_text, "missing": []}),
-        chunk_characters=8,
-        held_after_chunks=5,
-        release_event=release_event,
-    )
+    answer = held_model_answer(answer_text, release_event)
     async with serve(plan, answer) as gateway:
         stream = await gateway.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
         kinds, pieces, result = list[str](), list[str](), ""

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, blocks_of, named_events_of
 
@@ -37,10 +37,7 @@ def node_states(stream_events: list[Any]) -> list[tuple[str, str]]:
 
 
 def last_id(stream_events: list[Any]) -> str:
-    """Return the last event ID, from which a client continues.
-
-    If several events happen at once, only the last of them has an ID.
-    """
+    """Return the last event ID. If several events happen at once, only the last of them has an ID."""
     return str(next(each.id for each in reversed(stream_events) if each.id))
 
 
@@ -50,9 +47,8 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
         (request,) = await gateway.wait_for_requests(run_id)
         rejected_response = await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": {"approved": "perhaps"}})
         inbox = [item["run_id"] for item in (await gateway.http.get("/v1/inbox")).json()["data"]]
-        accepted_response = await gateway.post(
-            f"/v1/runs/{run_id}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"}
-        )
+        answer = {"request_id": "check", "answer": "yes", "by": "ann"}
+        accepted_response = await gateway.post(f"/v1/runs/{run_id}/feedback", answer)
         stream_events = await read_events(gateway, f"/v1/runs/{run_id}/events")
         document = (await gateway.http.get(f"/v1/runs/{run_id}")).json()
         graph = (await gateway.http.get(f"/v1/runs/{run_id}/graph")).json()
@@ -66,12 +62,8 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
     assert run_id in inbox
     assert (accepted_response.status_code, accepted_response.json()["ok"]) == (200, True)
     assert {name for name, status in node_states(stream_events) if status in END_STATES} == {"double", "check", "after"}
-    expected = ("run.completed", "completed", 43)
-    assert (
-        stream_events[-1].name,
-        stream_events[-1].content["status"],
-        stream_events[-1].content["output"],
-    ) == expected
+    end_event = stream_events[-1].content
+    assert (stream_events[-1].name, end_event["status"], end_event["output"]) == ("run.completed", "completed", 43)
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
@@ -93,14 +85,12 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
                 if ("check", "waiting") in node_states(first_events) and first_events[-1].id:
                     break
         await second_gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
-        later_events = await read_events(
-            second_gateway, f"/v1/runs/{run_id}/events", Last_Event_ID=last_id(first_events)
-        )
-        query_events = await read_events(second_gateway, f"/v1/runs/{run_id}/events?after={last_id(first_events)}")
-        response_after_end = await second_gateway.http.get(
-            f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": later_events[-1].id}
-        )
-        unknown_cursor = await second_gateway.http.get(f"/v1/runs/{run_id}/events?after=yesterday")
+        path = f"/v1/runs/{run_id}/events"
+        later_events = await read_events(second_gateway, path, Last_Event_ID=last_id(first_events))
+        query_events = await read_events(second_gateway, f"{path}?after={last_id(first_events)}")
+        end_headers = {"Last-Event-ID": later_events[-1].id}
+        response_after_end = await second_gateway.http.get(path, headers=end_headers)
+        unknown_cursor = await second_gateway.http.get(f"{path}?after=yesterday")
     all_states = node_states(first_events) + node_states(later_events)
     assert len(all_states) == len(set(all_states))
     assert {name for name, status in all_states if status in END_STATES} == {"double", "check", "after"}
@@ -128,15 +118,12 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
         graph = (await gateway.http.get(f"/v1/sessions/{session}/graph")).json()
         unknown_session = await gateway.http.get("/v1/sessions/missing")
         sessions = (await gateway.http.get("/v1/sessions")).json()["data"]
-        response = await gateway.http.get(
-            f"/v1/sessions/{session}/events", headers={"Last-Event-ID": session_events[-1].id}
-        )
+        headers = {"Last-Event-ID": session_events[-1].id}
+        response = await gateway.http.get(f"/v1/sessions/{session}/events", headers=headers)
     run_id = turn["dagwright"]["run_id"]
-    assert (
-        session_document["session_id"],
-        session_document["run"]["run_id"],
-        session_document["run"]["session_id"],
-    ) == (session, run_id, session)
+    assert session_document["session_id"] == session
+    assert session_document["run"]["run_id"] == run_id
+    assert session_document["run"]["session_id"] == session
     assert [request["request_id"] for request in requests] == ["check"]
     assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session] == [(1, run_id)]
     assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)
@@ -149,7 +136,6 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
 
 async def wait_for_runs_with_metadata(gateway: Gateway, metadata: list[str]) -> list[Any]:
     """Wait until the server lists a run with the metadata, and return all runs with the metadata."""
-
     actual: list[Any] = []
 
     async def are_listed() -> bool:
@@ -163,7 +149,7 @@ async def wait_for_runs_with_metadata(gateway: Gateway, metadata: list[str]) -> 
 async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> None:
     key = uuid4().hex
     async with serve() as gateway:
-        plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
+        plan = plan_of(calculation("broken", "1 / 0"), output="{{broken.result}}")
         run_id = await gateway.start(plan, metadata={"order": key})
         last_event = (await read_events(gateway, f"/v1/runs/{run_id}/events"))[-1]
         document = (await gateway.http.get(f"/v1/runs/{run_id}")).json()
@@ -177,9 +163,8 @@ async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> N
 async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
     async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
         valid_check = (await gateway.post("/v1/plans/check", {"plan": APPROVAL_PLAN})).json()
-        invalid_check = (
-            await gateway.post("/v1/plans/check", {"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})
-        ).json()
+        invalid_plan = plan_of({"id": "a", "tool": "?"})
+        invalid_check = (await gateway.post("/v1/plans/check", {"plan": invalid_plan})).json()
         key = uuid4().hex
         body = {"template": "ask", "inputs": {"number": 3}, "metadata": {"order": key, "team": "blue"}}
         new_response = await gateway.post("/v1/runs", body, Idempotency_Key=key)
@@ -195,34 +180,27 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         different_response = await gateway.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
         ambiguous_response = await gateway.post("/v1/runs", {**body, "plan": APPROVAL_PLAN})
         unknown_template = await gateway.post("/v1/runs", {"template": "asc"})
-    assert (valid_check["status"], valid_check["node_count"], valid_check["inputs"]["required"]) == (
-        "valid",
-        3,
-        ["number"],
-    )
+    assert valid_check["status"] == "valid"
+    assert valid_check["node_count"] == 3
+    assert valid_check["inputs"]["required"] == ["number"]
     assert (invalid_check["status"], invalid_check["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first_run["created"], repeated_run["created"], first_run["run_id"]) == (True, False, repeated_run["run_id"])
-    assert (new_response.status_code, repeated_response.status_code, "location" in repeated_response.headers) == (
-        201,
-        200,
-        False,
-    )
+    assert new_response.status_code == 201
+    assert repeated_response.status_code == 200
+    assert "location" not in repeated_response.headers
     assert (document["run_id"], document["metadata"]) == (first_run["run_id"], {"order": key, "team": "blue"})
     assert [(each["run_id"], each["metadata"]) for each in listed_runs] == [(first_run["run_id"], document["metadata"])]
     assert (unmatched_response.json()["data"], unmatched_response.json()["has_more"]) == ([], False)
     assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "metadata")
     assert (ended_run["run_id"], ended_run["created"], ended_run["status"]) == (first_run["run_id"], False, "cancelled")
-    assert (different_response.status_code, ambiguous_response.status_code, unknown_template.status_code) == (
-        409,
-        400,
-        404,
-    )
+    assert different_response.status_code == 409
+    assert ambiguous_response.status_code == 400
+    assert unknown_template.status_code == 404
 
 
 async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_cancellation(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
-    node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
-    plans = {"long": {"plan": 1, "nodes": [node], "output": "done {{wait.result}}"}}
+    plans = {"long": plan_of(pause("wait", "10m"), output="done {{wait.result}}")}
     async with serve(plans=plans) as gateway:
         chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
         cancel_body = {"reason": "enough", "by": "ann"}

@@ -9,8 +9,9 @@ import openai
 import pytest
 
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.testing import Pace, json_text, slow, text
+from dagwright.testing import Pace, json_text, text
 from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Event, Gateway, chat_body, events_of
 
@@ -53,12 +54,8 @@ def content_of(events: list[Event]) -> str:
 async def test_content_of_the_deltas_is_the_answer_with_each_progress_option(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
         for option in ("content", "progress", "full"):
-            stream = await gateway.openai.chat.completions.create(
-                model="plan/chain",
-                messages=[{"role": "user", "content": "{}"}],
-                stream=True,
-                extra_body={"stream_progress": option},
-            )
+            body = stream_body("plan/chain")
+            stream = await gateway.openai.chat.completions.create(**body, extra_body={"stream_progress": option})
             # Most programs read only the content of the deltas.
             pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
             assert "".join(pieces) == "6"
@@ -85,11 +82,9 @@ async def test_progress_reports_each_node_and_option_full_adds_the_results(serve
         progress_events = await gateway.stream(CHAT, stream_body("plan/chain", stream_progress="progress"))
         full_events = await gateway.stream(CHAT, stream_body("plan/chain", metadata={"stream_progress": "full"}))
         broken_events = await gateway.stream(CHAT, stream_body("plan/broken"), X_Stream_Progress="progress")
-    assert (event_types_and_nodes(default_events), content_of(default_events), content_of(full_events)) == (
-        [],
-        "6",
-        "6",
-    )
+    assert event_types_and_nodes(default_events) == []
+    assert content_of(default_events) == "6"
+    assert content_of(full_events) == "6"
     for node in ("sum", "rest", "more"):
         kinds = [kind for kind, each in event_types_and_nodes(progress_events) if each == node and kind != "node.ready"]
         assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
@@ -104,9 +99,7 @@ async def test_progress_reports_each_node_and_option_full_adds_the_results(serve
 
 async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> None:
     async with serve(plans={"broken": BROKEN_PLAN}) as gateway:
-        stream = await gateway.openai.chat.completions.create(
-            model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
-        )
+        stream = await gateway.openai.chat.completions.create(**stream_body("plan/broken"))
         with pytest.raises(openai.APIError, match="'broken' failed"):
             [chunk async for chunk in stream]
 
@@ -139,10 +132,8 @@ async def _disconnect(gateway: Gateway, **headers: str) -> str:
 async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
     key = "gateway-disconnect"
     async with serve(plans={"long": LONG_PLAN}) as gateway:
-        continued_run, cancelled_run = (
-            await _disconnect(gateway),
-            await _disconnect(gateway, X_Cancel_On_Disconnect="true"),
-        )
+        continued_run = await _disconnect(gateway)
+        cancelled_run = await _disconnect(gateway, X_Cancel_On_Disconnect="true")
         body_without_stream = chat_body("plan/long", cancel_on_disconnect=True)
         request_task = asyncio.create_task(gateway.post(CHAT, body_without_stream, Idempotency_Key=key))
 
@@ -159,10 +150,8 @@ async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> Non
 
 async def test_stopping_gateway_ends_streams_but_cancels_no_run(serve: Serve) -> None:
     async with serve(plans={"long": LONG_PLAN}) as gateway:
-        request = gateway.http.stream(
-            "POST", CHAT, json=stream_body("plan/long"), headers={"x-cancel-on-disconnect": "true"}
-        )
-        async with request as response:
+        headers = {"x-cancel-on-disconnect": "true"}
+        async with gateway.http.stream("POST", CHAT, json=stream_body("plan/long"), headers=headers) as response:
             run_id = response.headers["x-run-id"]
             gateway.context.stop_event.set()
             received_text = (await response.aread()).decode()
@@ -178,10 +167,8 @@ async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_an
         first_response = await create(model="plan/asking", messages=messages, user="ann")
         question = first_response.choices[0].message
         calls: list[Any] = question.tool_calls or []
-        assert (first_response.choices[0].finish_reason, question.content) == (
-            "tool_calls",
-            "Publish?\nUnder which name?",
-        )
+        assert first_response.choices[0].finish_reason == "tool_calls"
+        assert question.content == "Publish?\nUnder which name?"
         arguments = [json.loads(call.function.arguments) for call in calls]
         requests = [(argument["request_id"], argument["type"]) for argument in arguments]
         assert requests == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
@@ -196,10 +183,8 @@ async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_an
         repeated_response = await create(model="plan/asking", messages=messages, user="ann")
         run_id = answered_response.model_dump()["dagwright"]["run_id"]
         document = await gateway.context.runs.document(await gateway.context.runs.reader(run_id).read())
-    assert (answered_response.choices[0].finish_reason, repeated_response.choices[0].message) == (
-        "stop",
-        answered_response.choices[0].message,
-    )
+    assert answered_response.choices[0].finish_reason == "stop"
+    assert repeated_response.choices[0].message == answered_response.choices[0].message
     answer = json.loads(answered_response.choices[0].message.content or "")
     assert answer["approved"] is True
     assert "Apex" in json.dumps(answer["name"])
@@ -236,10 +221,8 @@ async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(se
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert not any("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks)
     assert [item.type for item in response.output] == [item.type for item in fetched_response.output] == ["message"]
-    assert [each["request_id"] for each in fetched_response.model_dump()["dagwright"]["waiting_for"]] == [
-        "check",
-        "name",
-    ]
+    fetched_requests = fetched_response.model_dump()["dagwright"]["waiting_for"]
+    assert [each["request_id"] for each in fetched_requests] == ["check", "name"]
 
 
 async def test_question_is_streamed_as_deltas_of_tool_calls(serve: Serve) -> None:
@@ -274,12 +257,7 @@ async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None
     release_event = asyncio.Event()
     answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    slow_answer = slow(
-        json_text({"answer": answer_text, "missing": []}),
-        chunk_characters=8,
-        held_after_chunks=5,
-        release_event=release_event,
-    )
+    slow_answer = held_model_answer(answer_text, release_event)
     request = stream_body("profile/plan", "What is the weather?")
     async with serve(plan, slow_answer) as gateway:
         received_text, last_event_id = "", ""

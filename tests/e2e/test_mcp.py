@@ -5,11 +5,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.command import CommandLine
+from tests.e2e.command import CommandLine, end_process
 from tests.e2e.conftest import WritePlan
 from tests.support.eventually import eventually
 from tests.support.tool_servers import ROOT, calls_of, server_entry, write_servers
@@ -17,8 +16,7 @@ from tests.support.tool_servers import ROOT, calls_of, server_entry, write_serve
 pytestmark = pytest.mark.server
 
 
-def _say_node(text: str, tool: str = "srv.say") -> dict[str, Any]:
-    return {"id": "say", "tool": tool, "arguments": {"text": text}}
+_SAY_NODE = {"id": "say", "tool": "srv.say", "arguments": {"text": "hello"}}
 
 
 @pytest.fixture
@@ -33,9 +31,9 @@ def servers_file(tmp_path: Path, calls_file: Path) -> str:
 
 
 async def test_run_calls_and_ends_a_server(
-    command_line: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
-    result = await command_line("run", write_plan(_say_node("hello")), "--tools", servers_file, "--json")
+    result = await cli("run", write_plan(_SAY_NODE), "--tools", servers_file, "--json")
     assert (result.code, result.document["output"]) == (0, {"say": "hello"})
     [call] = calls_of(calls_file)
     with pytest.raises(ProcessLookupError):
@@ -43,44 +41,33 @@ async def test_run_calls_and_ends_a_server(
 
 
 async def test_detached_run_calls_a_server(
-    commands_with_private_server: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    private_cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
-    arguments = (
-        "run",
-        write_plan(_say_node("hello")),
-        "--tools",
-        servers_file,
-        "--id",
-        "mcp-detached",
-        "--detach",
-        "--json",
-    )
-    started_result = await commands_with_private_server(*arguments)
+    plan = write_plan(_SAY_NODE)
+    started_result = await private_cli("run", plan, "--tools", servers_file, "--id", "mcp-detached", "--detach")
     started_result.check_success()
-    watch_result = await commands_with_private_server("watch", "mcp-detached", "--no-worker", "--json")
+    watch_result = await private_cli("watch", "mcp-detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(calls_file)) == 1
 
 
 async def test_server_ends_if_its_worker_is_killed_and_the_run_continues_with_a_new_server(
-    command_line: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})
-    run_process = await command_line.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
+    run_process = await cli.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
     await eventually(lambda: len(calls_of(calls_file)) == 1)
     server_pid = calls_of(calls_file)[0]["pid"]
-    run_process.kill()
-    await run_process.wait()
+    await end_process(run_process)
 
     def has_ended() -> bool:
         # An ended process is a zombie until its parent process waits for it.
-        result = subprocess.run(
-            ["ps", "-o", "stat=", "-p", str(server_pid)], capture_output=True, text=True, check=False
-        )
+        command = ["ps", "-o", "stat=", "-p", str(server_pid)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         return result.stdout.strip()[:1] in ("", "Z")
 
     await eventually(has_ended)
-    watch_result = await command_line("watch", "mcp-killed", "--json")
+    watch_result = await cli("watch", "mcp-killed", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"slow": "done"})
     started_pids = [call["pid"] for call in calls_of(calls_file) if call["slow"] == "started"]
     assert (started_pids[0], len(set(started_pids))) == (server_pid, 2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, ProcessResult
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, ProcessResult, wait_for_exit
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.server import LiveServer
 
@@ -28,10 +28,8 @@ def _inspector() -> list[str]:
     result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     modules = Path(result.stdout.strip()) / "node_modules"
     bundled_node = next(iter(modules.glob("node-linux-*/bin/node")), None)
-    return [
-        str(bundled_node or "node"),
-        str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
-    ]
+    program = modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    return [str(bundled_node or "node"), str(program)]
 
 
 @pytest.fixture
@@ -42,30 +40,17 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> ProcessResult:
     config = commands.folder / "inspector.json"
     config.write_text(json.dumps({"mcpServers": {"dagwright": entry}}), encoding="utf-8")
-    timeout_options = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
+    options = ["--cli", "--config", str(config), "--server", "dagwright", "--quiet", "--format", "json"]
+    options += ["--connect-timeout", str(int(TIMEOUT_S * 1_000))]
     process = await asyncio.create_subprocess_exec(
-        *_inspector(),
-        *(
-            "--cli",
-            "--config",
-            str(config),
-            "--server",
-            "dagwright",
-            "--quiet",
-            "--format",
-            "json",
-            *timeout_options,
-            *arguments,
-        ),
+        *(*_inspector(), *options, *arguments),
         cwd=commands.folder,
         env={**os.environ, "HOME": str(commands.folder)},
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,
     )
-    stdout, stderr = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    assert process.returncode is not None
-    return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
+    return await wait_for_exit(process)
 
 
 def _stdio_entry(commands: CommandLine) -> dict[str, Any]:
@@ -82,17 +67,8 @@ async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_inspector_runs_a_plan_over_http(commands: CommandLine, era: str) -> None:
-    arguments = json.dumps({"plan": _PLAN})
-    call_options = (
-        "--method",
-        "tools/call",
-        "--tool-name",
-        "run_plan",
-        "--tool-args-json",
-        arguments,
-        "--protocol-era",
-        era,
-    )
+    call_options = ["--method", "tools/call", "--tool-name", "run_plan", "--protocol-era", era]
+    call_options += ["--tool-args-json", json.dumps({"plan": _PLAN})]
     async with http_mcp_server(commands) as (_, address):
         result = await _inspect(commands, *call_options, entry={"type": "http", "url": address})
     result.check_success()

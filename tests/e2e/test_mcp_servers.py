@@ -145,7 +145,7 @@ def _serve_page(text: str) -> Iterator[str]:
                 self.wfile.write(text.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Log nothing."""
+            pass
 
     with serve_handler(Handler) as address:
         yield f"{address}/"

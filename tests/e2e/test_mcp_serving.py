@@ -16,8 +16,8 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, wait_for_exit, with_model
-from tests.e2e.conftest import plan_of
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, end_process, read_line_with, with_model
+from tests.e2e.conftest import APPROVAL_NODE, pause, plan_of
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
 from tests.support.mcp_clients import MODES, Person, ToolCaller
@@ -51,7 +51,6 @@ async def _http_tools(address: str, mode: str, person: Person | None = None) -> 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
-    approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
     async with (
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
@@ -60,20 +59,19 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
         template_result = await tools("loud", text="abc")
         ask_result = await tools("ask", request="What is 1 + 2?")
         session_result = await tools("ask", request="And again?", session_id=commands.folder.name)
-        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [approval_node]})
+        plan_result = await tools("run_plan", plan=plan_of(APPROVAL_NODE))
     assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
     assert (ask_result["status"], ask_result["output"]) == ("completed", "It is 3.")
     assert (session_result["status"], session_result["output"]) == ("completed", "Three.")
-    assert (plan_result["status"], [prompt for prompt, _ in person.forms]) == ("completed", ["Continue?"])
+    assert (plan_result["status"], [prompt for prompt, _ in person.forms]) == ("completed", ["Publish?"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
-    approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
     async with http_mcp_server(commands) as (_, address), _http_tools(address, mode, person) as tools:
         template_result = await tools("loud", text="abc")
-        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [approval_node]})
+        plan_result = await tools("run_plan", plan=plan_of(APPROVAL_NODE))
         progress = [message for _, _, message in tools.progress]
     assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
     assert (plan_result["status"], len(person.forms)) == ("completed", 1)
@@ -83,8 +81,8 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
 
 async def test_run_continues_after_its_server_was_killed_and_is_read_by_a_new_server(commands: CommandLine) -> None:
     plan = plan_of(
-        {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
-        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}},
+        pause("pause", "3s"),
+        APPROVAL_NODE,
         output="{{check.result.approved}}",
     )
     run_id = f"killed-{commands.folder.name}"
@@ -139,8 +137,8 @@ async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands:
         while not lines or lines[-1].get("id") != 2:
             lines.append(json.loads(await process.stdout.readline()))
     # A run that continues does not delay the exit.
-    approval_plan = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
-    await _send_messages(process, _tool_call_message(3, "run_plan", plan=approval_plan), {"id": 4, "method": "ping"})
+    approval_message = _tool_call_message(3, "run_plan", plan=plan_of(APPROVAL_NODE))
+    await _send_messages(process, approval_message, {"id": 4, "method": "ping"})
     async with asyncio.timeout(TIMEOUT_S):
         while lines[-1].get("id") not in (3, 4):
             lines.append(json.loads(await process.stdout.readline()))
@@ -149,9 +147,7 @@ async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands:
     else:
         process.terminate()
     remaining_output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    assert [json.loads(line)["jsonrpc"] for line in remaining_output.splitlines()] == ["2.0"] * len(
-        remaining_output.splitlines()
-    )
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in remaining_output.splitlines())
     assert await process.wait() == (0 if ending == "stdin" else 130)
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
@@ -168,10 +164,8 @@ async def test_server_starts_while_another_process_has_a_worker(
     commands = commands_in_mcp_folder(server, tmp_path)
     # Clients start the server in a folder of their own, with only the documented variables.
     (client_folder := tmp_path / "elsewhere").mkdir()
-    documented_names = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
-    variables = {
-        key: value for key, value in commands.environment.items() if key in {*documented_names, "PATH", "HOME"}
-    }
+    names = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE", "PATH", "HOME"}
+    variables = {name: value for name, value in commands.environment.items() if name in names}
     command = str(command_folder() / "dagwright")
     program = StdioServerParameters(command=command, args=["mcp", *options], env=variables, cwd=client_folder)
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
@@ -181,8 +175,7 @@ async def test_server_starts_while_another_process_has_a_worker(
             await read_line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
                 answer = await ToolCaller(client)("ask", request="What is 1 + 2?")
-            process.terminate()
-            await wait_for_exit(process)
+            await end_process(process, signal.SIGTERM)
         errors.seek(0)
         error_output = errors.read()
     assert (answer["status"], answer["output"]) == ("completed", "It is 3.")

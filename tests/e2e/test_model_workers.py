@@ -28,7 +28,9 @@ pytestmark = pytest.mark.search
 async def call_with_model(
     maritime: Maritime, model_server: ModelServer, worker_tool: Callable[..., Any], **arguments: Any
 ) -> WorkerResult:
+    """Run the scripted model, and call a worker tool with it."""
     async with (
+        model_server,
         maritime.tool_environment() as environment,
         ModelClient(Endpoint(model_server.base_url), model="small") as client,
     ):
@@ -36,38 +38,30 @@ async def call_with_model(
         return await call_worker(worker_tool, arguments, ask=client.complete, **options)
 
 
-def user_message_of(model_server: ModelServer, call_index: int = 0) -> str:
-    return str(model_server.calls[call_index].messages[1]["content"])
+def user_message_of(model_server: ModelServer) -> str:
+    return str(model_server.calls[0].messages[1]["content"])
 
 
 # metadata_lookup
 
 
 def lookup_answer(intent_type: str = "search", **fields: Any) -> Any:
-    empty_fields: dict[str, Any] = {
-        "names": [],
-        "conditions": [],
-        "metrics": [],
-        "group_by": [],
-        "top": None,
-        "period": None,
-        "fields": [],
-    }
-    return json_text({"intent_type": intent_type, **empty_fields, **fields})
+    empty_lists: dict[str, Any] = {name: [] for name in ("names", "conditions", "metrics", "group_by", "fields")}
+    return json_text({"intent_type": intent_type, **empty_lists, "top": None, "period": None, **fields})
 
 
 def name_entry(text: str, kind: str, field: str | None = None) -> dict[str, Any]:
     return {"text": text, "kind": kind, "field": field}
 
 
+async def look_up(maritime: Maritime, question: str, *answers: Any) -> WorkerResult:
+    return await call_with_model(maritime, ModelServer(*answers), metadata_lookup, question=question)
+
+
 async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> None:
-    answer = lookup_answer(
-        names=[name_entry("Maersk", "shipper", "shipper_name"), name_entry("LA", "port", "destination_port")]
-    )
-    async with ModelServer(step(answer, metadata={"purpose": "worker"})) as model_server:
-        result = await call_with_model(
-            maritime, model_server, metadata_lookup, question="Show me Maersk shipments to LA"
-        )
+    names = [name_entry("Maersk", "shipper", "shipper_name"), name_entry("LA", "port", "destination_port")]
+    model_server = ModelServer(step(lookup_answer(names=names), metadata={"purpose": "worker"}))
+    result = await call_with_model(maritime, model_server, metadata_lookup, question="Show me Maersk shipments to LA")
     assert (result.status, result.message) == ("success", None)
     analysis = result.outputs["analysis_result"]
     assert (analysis["intent_type"], analysis["question"]) == ("search", "Show me Maersk shipments to LA")
@@ -92,9 +86,7 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
         group_by=["carrier_name"],
         period={"words": "last quarter", "fields": ["departure_date"]},
     )
-    async with ModelServer(answer) as model_server:
-        question = "Compare Maersk and Evergreen volumes last quarter"
-        result = await call_with_model(maritime, model_server, metadata_lookup, question=question)
+    result = await look_up(maritime, "Compare Maersk and Evergreen volumes last quarter", answer)
     assert TODAY.isoformat() == "2026-02-10"
     analysis = result.outputs["analysis_result"]
     assert analysis["date_range"] == {"field": "departure_date", "start": "2025-10-01", "end": "2025-12-31"}
@@ -105,29 +97,26 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
 
 async def test_date_that_fits_two_fields_leaves_the_field_undecided(maritime: Maritime) -> None:
     period = {"words": "yesterday", "fields": ["arrival_date", "eta_date"]}
-    async with ModelServer(lookup_answer(period=period)) as model_server:
-        result = await call_with_model(maritime, model_server, metadata_lookup, question="shipments arrived yesterday")
+    result = await look_up(maritime, "shipments arrived yesterday", lookup_answer(period=period))
     analysis = result.outputs["analysis_result"]
     assert analysis["date_range"] == {"field": None, "start": "2026-02-09", "end": "2026-02-09"}
     assert analysis["fields"] == ["arrival_date", "eta_date"]
 
 
 async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Maritime) -> None:
-    async with ModelServer(lookup_answer(names=[name_entry("Xyzzyx", "shipper")])) as model_server:
-        result = await call_with_model(maritime, model_server, metadata_lookup, question="shipments of Xyzzyx")
+    answer = lookup_answer(names=[name_entry("Xyzzyx", "shipper")])
+    result = await look_up(maritime, "shipments of Xyzzyx", answer)
     assert (result.status, result.error) == ("failed", "no shipper, carrier or port is called 'Xyzzyx'")
-    async with ModelServer(lookup_answer(names=[name_entry("Pacific Ocean Trading", "shipper")])) as model_server:
-        result = await call_with_model(
-            maritime, model_server, metadata_lookup, question="shipments of Pacific Ocean Trading"
-        )
+    answer = lookup_answer(names=[name_entry("Pacific Ocean Trading", "shipper")])
+    result = await look_up(maritime, "shipments of Pacific Ocean Trading", answer)
     assert (result.status, result.outputs["analysis_result"]) == ("partial", None)
     assert "similar names: " in (result.message or "")
     assert "Pacific Rim Trading Co" in (result.message or "")
 
 
 async def test_a_misspelt_name_is_accepted_and_reported(maritime: Maritime) -> None:
-    async with ModelServer(lookup_answer(names=[name_entry("Maersc", "carrier", "carrier_name")])) as model_server:
-        result = await call_with_model(maritime, model_server, metadata_lookup, question="shipments of Maersc")
+    answer = lookup_answer(names=[name_entry("Maersc", "carrier", "carrier_name")])
+    result = await look_up(maritime, "shipments of Maersc", answer)
     assert (result.status, result.message) == ("success", "'Maersc' is resolved to MAERSK")
     assert result.outputs["analysis_result"]["entities"][0]["value"] == "MAERSK"
 
@@ -140,10 +129,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
         {"field": "arrival_date", "op": "missing", "values": []},
         {"field": "shipment_id", "op": "is", "values": ["SH-00000042"]},
     ]
-    async with ModelServer(lookup_answer(conditions=conditions)) as model_server:
-        result = await call_with_model(
-            maritime, model_server, metadata_lookup, question="furniture and toys in transit, 10 TEU"
-        )
+    result = await look_up(maritime, "furniture and toys in transit, 10 TEU", lookup_answer(conditions=conditions))
     assert [(each["op"], each["value"]) for each in result.outputs["analysis_result"]["filters"]] == [
         ("is", "in_transit"),
         ("in", ["furniture", "toys"]),
@@ -152,8 +138,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
         ("is", "SH-00000042"),
     ]
     invalid_conditions = [{"field": "status", "op": "is", "values": ["lost"]}]
-    async with ModelServer(lookup_answer(conditions=invalid_conditions)) as model_server:
-        result = await call_with_model(maritime, model_server, metadata_lookup, question="lost shipments")
+    result = await look_up(maritime, "lost shipments", lookup_answer(conditions=invalid_conditions))
     assert (result.status, "status has no value 'lost'; it has " in (result.error or "")) == ("failed", True)
 
 
@@ -175,10 +160,8 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
 async def test_invalid_lookup_answer_is_repaired(
     maritime: Maritime, invalid_fields: Mapping[str, Any], problem: str
 ) -> None:
-    async with ModelServer(
-        lookup_answer(**invalid_fields), step(lookup_answer(fields=["teu"]), last=problem)
-    ) as model_server:
-        result = await call_with_model(maritime, model_server, metadata_lookup, question="What is soon?")
+    valid_answer = step(lookup_answer(fields=["teu"]), last=problem)
+    result = await look_up(maritime, "What is soon?", lookup_answer(**invalid_fields), valid_answer)
     assert result.outputs["analysis_result"]["fields"] == ["teu"]
 
 
@@ -190,8 +173,8 @@ def article_answer(text: str, *ids: str) -> Any:
 
 
 async def test_helpdesk_answers_from_articles_and_lists_the_sources(maritime: Maritime) -> None:
-    async with ModelServer(article_answer("Goods that one shipper sends.", "what-is-a-shipment")) as model_server:
-        result = await call_with_model(maritime, model_server, common_helpdesk, question="what's a shipment?")
+    model_server = ModelServer(article_answer("Goods that one shipper sends.", "what-is-a-shipment"))
+    result = await call_with_model(maritime, model_server, common_helpdesk, question="what's a shipment?")
     assert result.status == "success"
     sources = "Sources: What is a shipment? (what-is-a-shipment)"
     assert result.outputs["answer"] == f"Goods that one shipper sends.\n\n{sources}"
@@ -206,21 +189,18 @@ async def test_answer_without_an_existing_article_is_repaired(maritime: Maritime
         (article_answer("Made up.", "no-such"), "there is no article 'no-such' among"),
         (article_answer("Made up."), "article_ids is empty"),
     ):
-        async with ModelServer(invalid_answer, step(valid_answer, last=problem)) as model_server:
-            result = await call_with_model(maritime, model_server, common_helpdesk, question="What is a TEU?")
+        model_server = ModelServer(invalid_answer, step(valid_answer, last=problem))
+        result = await call_with_model(maritime, model_server, common_helpdesk, question="What is a TEU?")
         assert result.outputs["answer"].startswith("Twenty feet.")
 
 
 async def test_a_question_without_a_matching_article_is_reported_as_unanswered(maritime: Maritime) -> None:
     message = "The help articles do not cover “Who won the shipment of 1986?”."
-    async with ModelServer(article_answer("")) as model_server:
-        result = await call_with_model(
-            maritime, model_server, common_helpdesk, question="Who won the shipment of 1986?"
-        )
+    model_server = ModelServer(article_answer(""))
+    result = await call_with_model(maritime, model_server, common_helpdesk, question="Who won the shipment of 1986?")
     assert (result.status, result.outputs["answer"]) == ("partial", message)
-    async with ModelServer() as model_server:
-        # No article is found, so the model is not called.
-        result = await call_with_model(maritime, model_server, common_helpdesk, question="qwertyuiop")
+    # No article is found, so the model is not called.
+    result = await call_with_model(maritime, ModelServer(), common_helpdesk, question="qwertyuiop")
     assert (result.status, result.message) == ("partial", "no help article answers the question")
 
 
@@ -229,9 +209,9 @@ async def test_a_question_without_a_matching_article_is_reported_as_unanswered(m
 
 async def test_clarification_lists_all_options(maritime: Maritime) -> None:
     options = ["Acme Corp LLC", "Acme Corporation", "Acme Co", "Acme Co"]
-    async with ModelServer(json_text({"message": "Several companies fit.\nWhich one did you mean?"})) as model_server:
-        question = "Acme Corp may be three companies"
-        result = await call_with_model(maritime, model_server, clarify_question, question=question, options=options)
+    model_server = ModelServer(json_text({"message": "Several companies fit.\nWhich one did you mean?"}))
+    question = "Acme Corp may be three companies"
+    result = await call_with_model(maritime, model_server, clarify_question, question=question, options=options)
     assert result.outputs["clarification_message"] == (
         "Several companies fit. Which one did you mean?\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co"
     )
@@ -240,10 +220,9 @@ async def test_clarification_lists_all_options(maritime: Maritime) -> None:
 async def test_ambiguity_of_a_query_becomes_a_question(maritime: Maritime) -> None:
     ambiguity = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
     valid_answer = json_text({"message": "Do you mean the day of arrival or the expected one?"})
-    async with ModelServer(
-        json_text({"message": "I took one."}), step(valid_answer, last="must end with a question")
-    ) as model_server:
-        result = await call_with_model(maritime, model_server, clarify_question, ambiguity=ambiguity)
+    invalid_answer = json_text({"message": "I took one."})
+    model_server = ModelServer(invalid_answer, step(valid_answer, last="must end with a question"))
+    result = await call_with_model(maritime, model_server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
     assert '"not_clear": "Which date is meant?"' in user_message_of(model_server)
 
@@ -253,19 +232,17 @@ async def test_ambiguity_of_a_query_becomes_a_question(maritime: Maritime) -> No
 
 async def test_fields_are_explained_with_their_number_of_documents(maritime: Maritime) -> None:
     arrived_count = sum("arrival_date" in shipment for shipment in maritime.shipments())
-    metadata = {
-        "index": maritime.indices.shipments,
-        "fields": [{"name": each, "type": "date"} for each in ("arrival_date", "eta_date")],
-    }
+    fields = [{"name": each, "type": "date"} for each in ("arrival_date", "eta_date")]
+    metadata = {"index": maritime.indices.shipments, "fields": fields}
     explanation_text = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
-    invalid_answers = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
+    invalid_answers = (
+        json_text({"explanation": "See `arrived_on`."}),
+        step(json_text({"explanation": "About 12,345 have none."}), last="there is no field 'arrived_on'"),
+    )
     valid_answer = step(json_text({"explanation": explanation_text}), last="no line has these figures: 12,345")
-    async with ModelServer(
-        invalid_answers[0], step(invalid_answers[1], last="there is no field 'arrived_on'"), valid_answer
-    ) as model_server:
-        result = await call_with_model(
-            maritime, model_server, explain_metadata, metadata_results=metadata, question="arrival or ETA?"
-        )
+    model_server = ModelServer(*invalid_answers, valid_answer)
+    slots = {"metadata_results": metadata, "question": "arrival or ETA?"}
+    result = await call_with_model(maritime, model_server, explain_metadata, **slots)
     explanation = result.outputs["explanation"]
     assert explanation.startswith(explanation_text)
     assert explanation.splitlines()[2:] == [
@@ -277,32 +254,28 @@ async def test_fields_are_explained_with_their_number_of_documents(maritime: Mar
 
 
 async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -> None:
-    maritime_with_other_index = replace(maritime, indices=Indices("odd"))
+    odd_maritime = replace(maritime, indices=Indices("odd"))
+    index = odd_maritime.indices.shipments
     names = ["@timestamp", "arrival-date", "größe", "with blank", *(f"f{number}" for number in range(30))]
     mappings = {"properties": {name: {"type": "keyword"} for name in names}, "_meta": {"fields": ["f1"], "loaded": 3}}
     async with open_client(maritime.search.address) as client:
-        await client.indices.create(index=maritime_with_other_index.indices.shipments, body={"mappings": mappings})
+        await client.indices.create(index=index, body={"mappings": mappings})
         for number, name in enumerate(names[:3]):
-            await client.index(
-                index=maritime_with_other_index.indices.shipments, id=str(number), body={name: "a"}, refresh=True
-            )
-    async with ModelServer(step(json_text({"explanation": "All of them."}))) as model_server:
-        metadata = {"index": maritime_with_other_index.indices.shipments, "fields": []}
-        result = await call_with_model(
-            maritime_with_other_index, model_server, explain_metadata, metadata_results=metadata
-        )
+            await client.index(index=index, id=str(number), body={name: "a"}, refresh=True)
+    model_server = ModelServer(step(json_text({"explanation": "All of them."})))
+    metadata = {"index": index, "fields": []}
+    result = await call_with_model(odd_maritime, model_server, explain_metadata, metadata_results=metadata)
     lines = result.outputs["explanation"].splitlines()
     counts = {name: 1 if name in names[:3] else 0 for name in names}
-    description = "The mapping has no description."
     assert sorted(lines[2:]) == sorted(
-        f"- `{name}` (keyword): {description} ({count} of 3 documents have it)" for name, count in counts.items()
+        f"- `{name}` (keyword): The mapping has no description. ({count} of 3 documents have it)"
+        for name, count in counts.items()
     )
 
 
 async def test_fields_of_another_index_are_not_explained(maritime: Maritime) -> None:
-    async with ModelServer() as model_server:
-        with pytest.raises(ValueError, match="only the fields of"):
-            await call_with_model(maritime, model_server, explain_metadata, metadata_results={"index": "secret"})
+    with pytest.raises(ValueError, match="only the fields of"):
+        await call_with_model(maritime, ModelServer(), explain_metadata, metadata_results={"index": "secret"})
 
 
 # analyze_results
@@ -334,10 +307,9 @@ async def test_results_are_compared_with_figures_of_the_data(maritime: Maritime)
     text = f"MAERSK carried {maersk_teu:,} TEU, {difference:,} more than EVERGREEN ({100 * ratio:.1f} %)."
     invalid_answer = json_text({"text": f"MAERSK carried {maersk_teu + 1:,} TEU."})
     valid_answer = step(json_text({"text": text}), last=f"no line has these figures of your text: {maersk_teu + 1:,}")
-    async with ModelServer(invalid_answer, valid_answer) as model_server:
-        result = await call_with_model(
-            maritime, model_server, analyze_results, es_results=results, question="Who carried more to LA?"
-        )
+    model_server = ModelServer(invalid_answer, valid_answer)
+    slots = {"es_results": results, "question": "Who carried more to LA?"}
+    result = await call_with_model(maritime, model_server, analyze_results, **slots)
     analysis = result.outputs["analysis"]
     assert analysis.startswith(f"{text}\n\n**All matching documents**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus ")
     row = next(line for line in analysis.splitlines() if line.startswith("| volume | "))
@@ -346,10 +318,9 @@ async def test_results_are_compared_with_figures_of_the_data(maritime: Maritime)
 
 async def test_figures_are_reported_without_text_if_the_model_invents_numbers(maritime: Maritime) -> None:
     results = await carrier_results(maritime, "ZIM")
-    async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS)) as model_server:
-        result = await call_with_model(
-            maritime, model_server, analyze_results, es_results=results, question="How much?"
-        )
+    model_server = ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS))
+    slots = {"es_results": results, "question": "How much?"}
+    result = await call_with_model(maritime, model_server, analyze_results, **slots)
     assert (result.status, "77,777" in result.outputs["analysis"]) == ("partial", False)
     assert result.message is not None
     assert "77,777" in result.message
@@ -358,13 +329,11 @@ async def test_figures_are_reported_without_text_if_the_model_invents_numbers(ma
 
 async def test_empty_results_are_reported_without_a_model_call(maritime: Maritime) -> None:
     results = await carrier_results(maritime, "UNKNOWN")
-    async with ModelServer() as model_server:
-        result = await call_with_model(maritime, model_server, analyze_results, es_results=results)
+    result = await call_with_model(maritime, ModelServer(), analyze_results, es_results=results)
     assert result.outputs["analysis"] == "Nothing matches, so there is nothing to compare."
 
 
 async def test_number_of_labels_must_equal_the_number_of_results(maritime: Maritime) -> None:
     results = [await carrier_results(maritime, "ZIM")] * 2
-    async with ModelServer() as model_server:
-        with pytest.raises(ValueError, match="labels has 1 texts for 2 results"):
-            await call_with_model(maritime, model_server, analyze_results, es_results=results, labels=["ZIM"])
+    with pytest.raises(ValueError, match="labels has 1 texts for 2 results"):
+        await call_with_model(maritime, ModelServer(), analyze_results, es_results=results, labels=["ZIM"])

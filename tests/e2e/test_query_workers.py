@@ -118,10 +118,8 @@ async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(marit
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
     table = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
     assert table.splitlines()[2].startswith(f"| {expected[40]} | ")
-    summary = (
-        f"2 of the 2 documents of this page are shown. {len(expected):,} match in all. More follow on the next page."
-    )
-    assert summary in table
+    summary = "2 of the 2 documents of this page are shown."
+    assert f"{summary} {len(expected):,} match in all. More follow on the next page." in table
 
 
 async def test_page_query_allows_the_helpdesk_index_and_rejects_aggregations_and_the_names_index(
@@ -156,8 +154,10 @@ def query_answer(body: Any, ambiguity: Any = None) -> Any:
 async def generate_query(
     maritime: Maritime, model_server: ModelServer, analysis: Any = AGGREGATION, **slots: Any
 ) -> WorkerResult:
+    """Run the scripted model, and generate a query with it."""
     slots = {"metadata_results": metadata_of(maritime), **slots}
     async with (
+        model_server,
         ModelClient(Endpoint(model_server.base_url), model="small") as client,
         maritime.call(node="sg2", ask=client.complete),
     ):
@@ -166,8 +166,8 @@ async def generate_query(
 
 async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
-    async with ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"})) as model_server:
-        result = await generate_query(maritime, model_server, value_results=values)
+    model_server = ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"}))
+    result = await generate_query(maritime, model_server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
     query = EsQuery.model_validate(result.outputs["es_query"])
@@ -204,28 +204,24 @@ INVALID_DATE_BODY = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "ag
 async def test_model_gets_the_problems_and_repairs_its_response(
     maritime: Maritime, invalid_response: Any, problem: str
 ) -> None:
-    async with ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem)) as model_server:
-        result = await generate_query(maritime, model_server)
+    model_server = ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem))
+    result = await generate_query(maritime, model_server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME_BODY["aggs"]
 
 
 async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     body = {"query": LA_FILTER, "sort": [{"teu": "desc"}], "size": 5}
-    async with ModelServer(
-        query_answer(VOLUME_BODY), step(query_answer(body), last="the query must not have aggs for a search")
-    ) as model_server:
-        result = await generate_query(maritime, model_server, SEARCH)
+    valid_answer = step(query_answer(body), last="the query must not have aggs for a search")
+    result = await generate_query(maritime, ModelServer(query_answer(VOLUME_BODY), valid_answer), SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
 async def test_model_is_called_only_for_exactly_one_allowed_index(maritime: Maritime) -> None:
-    async with ModelServer() as model_server:
-        with pytest.raises(GiveUp, match="load the data with"):
-            await generate_query(
-                maritime, model_server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-missing")
-            )
-        with pytest.raises(QueryRejected, match="/index: "):
-            await generate_query(maritime, model_server, metadata_results=MetadataResults(index="secret"))
-        two_indices = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
-        with pytest.raises(ValueError, match="A query needs one index"):
-            await generate_query(maritime, model_server, metadata_results=two_indices)
+    missing_index = MetadataResults(index=f"{maritime.indices.prefix}-missing")
+    two_indices = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
+    with pytest.raises(GiveUp, match="load the data with"):
+        await generate_query(maritime, ModelServer(), metadata_results=missing_index)
+    with pytest.raises(QueryRejected, match="/index: "):
+        await generate_query(maritime, ModelServer(), metadata_results=MetadataResults(index="secret"))
+    with pytest.raises(ValueError, match="A query needs one index"):
+        await generate_query(maritime, ModelServer(), metadata_results=two_indices)

@@ -1,7 +1,7 @@
 """The output of `list`, `status`, `result`, `graph` and `node` for a run, and for an unknown run or node."""
 
-import asyncio
 import xml.etree.ElementTree as ET
+from asyncio import gather
 from pathlib import Path
 
 import pytest
@@ -13,30 +13,24 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_read_commands_report_the_same_run(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_read_commands_report_the_same_run(cli: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
         calculation("c", "3", depends_on=["a <1>"]),
         title="Read",
     )
-    run_result = await command_line("run", plan, "--id", "read-run", "--json")
-    list_result, status_result, text_result, graph_result, svg_result = await asyncio.gather(
-        command_line("list", "--json"),
-        command_line("status", "read-run", "--json"),
-        command_line("result", "read-run"),
-        command_line("graph", "read-run", "--json"),
-        command_line("graph", "read-run", "--format", "svg"),
+    run_result = await cli("run", plan, "--id", "read-run", "--json")
+    list_result, status_result, text_result, graph_result, svg_result = await gather(
+        cli("list", "--json"),
+        cli("status", "read-run", "--json"),
+        cli("result", "read-run"),
+        cli("graph", "read-run", "--json"),
+        cli("graph", "read-run", "--format", "svg"),
     )
 
-    assert [each.code for each in (run_result, list_result, status_result, text_result, graph_result, svg_result)] == [
-        1,
-        0,
-        1,
-        1,
-        0,
-        0,
-    ]
+    assert [each.code for each in (run_result, status_result, text_result)] == [1, 1, 1]
+    assert [each.code for each in (list_result, graph_result, svg_result)] == [0, 0, 0]
     assert status_result.document == run_result.document
     listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "read-run")
     assert list(listed_run) == [
@@ -46,20 +40,17 @@ async def test_read_commands_report_the_same_run(command_line: CommandLine, writ
     fields = ("status", "title", "nodes_done", "nodes_total")
     assert [listed_run[name] for name in fields] == ["completed_with_failures", "Read", 3, 3]
     assert text_result.stdout.endswith('{\n  "c": 3\n}\n')
-    assert graph_result.document == {
-        "nodes": [
-            {"node_id": "a <1>", "title": None, "status": "completed", "tool": "calculator"},
-            {"node_id": "b", "title": None, "status": "failed", "tool": "calculator"},
-            {"node_id": "c", "title": None, "status": "completed", "tool": "calculator"},
-        ],
-        "edges": [["a <1>", "b"], ["a <1>", "c"]],
-    }
+    nodes = [
+        {"node_id": name, "title": None, "status": status, "tool": "calculator"}
+        for name, status in (("a <1>", "completed"), ("b", "failed"), ("c", "completed"))
+    ]
+    assert graph_result.document == {"nodes": nodes, "edges": [["a <1>", "b"], ["a <1>", "c"]]}
     texts = [element.text for element in ET.fromstring(svg_result.stdout).iter() if element.tag.endswith("}text")]
     assert texts[:3] == ["✓", "a <1>", "calculator"]
 
 
-async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine) -> None:
-    result = await command_line("status", "nowhere", "--json")
+async def test_unknown_run_is_reported_in_one_sentence(cli: CommandLine) -> None:
+    result = await cli("status", "nowhere", "--json")
 
     assert result.code == 2
     message = result.document["message"]
@@ -81,18 +72,12 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
     assert [line.startswith(f"{runs_link}/linked/") for line in run_result.stdout.splitlines()[:2]] == [False, True]
     assert status_result.stdout.splitlines()[1] == run_result.stdout.splitlines()[1]
     assert list_result.stdout.splitlines()[-1] == runs_link
-    assert [
-        each.stdout.count("Temporal UI") for each in (run_result, status_result, list_result, result_without_link)
-    ] == [
-        1,
-        1,
-        1,
-        0,
-    ]
+    results = (run_result, status_result, list_result, result_without_link)
+    assert [each.stdout.count("Temporal UI") for each in results] == [1, 1, 1, 0]
 
 
 async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
-    command_line: CommandLine, write_plan: WritePlan
+    cli: CommandLine, write_plan: WritePlan
 ) -> None:
     plan = write_plan(
         calculation("a", "2", title="Two"),
@@ -101,22 +86,20 @@ async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
         calculation("skipped", "3", when="a.result > 5"),
         calculation("each", "{{item}}", for_each=[1, 2]),
     )
-    await command_line("run", plan, "--id", "counted", "--json")
-    list_result, status_result, node_result, item_result, blocked_result, unknown_node_result = await asyncio.gather(
-        command_line("list", "--json"),
-        command_line("status", "counted", "--json"),
-        command_line("node", "counted", "a"),
-        command_line("node", "counted", "each[1]", "--json"),
-        command_line("node", "counted", "blocked"),
-        command_line("node", "counted", "blokced", "--json"),
+    await cli("run", plan, "--id", "counted", "--json")
+    list_result, status_result, node_result, item_result, blocked_result, unknown_node_result = await gather(
+        cli("list", "--json"),
+        cli("status", "counted", "--json"),
+        cli("node", "counted", "a"),
+        cli("node", "counted", "each[1]", "--json"),
+        cli("node", "counted", "blocked"),
+        cli("node", "counted", "blokced", "--json"),
     )
 
     listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "counted")
-    assert (listed_run["status"], listed_run["nodes_done"], listed_run["nodes_total"]) == (
-        "completed_with_failures",
-        3,
-        5,
-    )
+    assert listed_run["status"] == "completed_with_failures"
+    assert listed_run["nodes_done"] == 3
+    assert listed_run["nodes_total"] == 5
     arguments = {"arguments": {"expression": 2}}
     assert item_result.document == {"node_id": "each[1]", **status_result.document["nodes"]["each[1]"], **arguments}
     lines = [line for line in node_result.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
@@ -128,49 +111,21 @@ async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
     assert (unknown_node_result.code, unknown_node_result.document) == (2, {"status": "not_found", "message": message})
 
 
-async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan(
-        calculation(
-            "each", "100 / {{item}}", for_each=list(range(501)), when="item in [0, 300, 500]", retry={"max_attempts": 1}
-        )
-    )
-    run_result = await command_line("run", plan, "--id", "batches")
-    (
-        node_result,
-        status_result,
-        failed_item_result,
-        item_result,
-        map_node_result,
-        unknown_item_result,
-    ) = await asyncio.gather(
-        command_line("node", "batches", "each"),
-        command_line("status", "batches", "--json"),
-        command_line("node", "batches", "each[0]"),
-        command_line("node", "batches", "each[300]", "--json"),
-        command_line("node", "batches", "each", "--json"),
-        command_line("node", "batches", "each[501]"),
+async def test_items_of_a_large_map_are_shown_by_batch(cli: CommandLine, write_plan: WritePlan) -> None:
+    items = {"for_each": list(range(501)), "when": "item in [0, 300, 500]", "retry": {"max_attempts": 1}}
+    plan = write_plan(calculation("each", "100 / {{item}}", **items))
+    run_result = await cli("run", plan, "--id", "batches")
+    node_result, map_node_result, status_result, failed_item_result, item_result, unknown_item_result = await gather(
+        cli("node", "batches", "each"),
+        cli("node", "batches", "each", "--json"),
+        cli("status", "batches", "--json"),
+        cli("node", "batches", "each[0]"),
+        cli("node", "batches", "each[300]", "--json"),
+        cli("node", "batches", "each[501]"),
     )
 
-    assert [
-        each.code
-        for each in (
-            run_result,
-            node_result,
-            status_result,
-            failed_item_result,
-            item_result,
-            map_node_result,
-            unknown_item_result,
-        )
-    ] == [
-        1,
-        0,
-        1,
-        0,
-        0,
-        0,
-        2,
-    ]
+    assert [each.code for each in (run_result, status_result, unknown_item_result)] == [1, 1, 2]
+    assert [each.code for each in (node_result, map_node_result, failed_item_result, item_result)] == [0, 0, 0, 0]
     assert list(status_result.document["nodes"]) == ["each"]
     assert status_result.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
     assert "items: 2 completed, 1 failed, 498 skipped\n" in node_result.stdout
@@ -186,12 +141,11 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
     assert unknown_item_result.stderr == "the run 'batches' has no node 'each[501]'; did you mean 'each'?\n"
 
 
-async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_untitled_plan_is_listed_by_its_file_name(cli: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "1 + 1"), name="adding.json")
-    run_result = await command_line("run", plan, "--id", "untitled", "--json")
-    list_result = await command_line("list", "--json")
+    run_result = await cli("run", plan, "--id", "untitled", "--json")
+    list_result = await cli("list", "--json")
 
     assert run_result.document["title"] is None
-    assert [run["title"] for run in list_result.check_success().document["runs"] if run["run_id"] == "untitled"] == [
-        "adding.json"
-    ]
+    runs = list_result.check_success().document["runs"]
+    assert [run["title"] for run in runs if run["run_id"] == "untitled"] == ["adding.json"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, wait_for_exit, with_model
+from tests.e2e.command import CommandLine, end_process, wait_for_exit, with_model
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 _ASK_ARGUMENTS = ("ask", "--profile", "intents", "--session")
 
 
-async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(command_line: CommandLine) -> None:
+async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(cli: CommandLine) -> None:
     name = "Fonds für Ann/1"
     script = (
         intents_response_text(fund_intent("Apex")),
@@ -28,7 +28,7 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
         intents_response_text(fund_intent("Zenith")),
     )
     async with ModelServer(*script) as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         first_result = await commands(*_ASK_ARGUMENTS, name, "Create the Apex fund.", "--json")
         second_result = await commands(*_ASK_ARGUMENTS, name, "Add fund accounting too.")
         session_result = await commands("session", name, "--json")
@@ -36,9 +36,7 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
         run_list = await commands("list", "--json")
         session_text_result = await commands("session", name)
         list_text_result = await commands("list")
-        run_command_results = [
-            await commands(*command, f"session-{name}") for command in (("status",), ("watch",), ("cancel",))
-        ]
+        run_command_results = [await commands(command, f"session-{name}") for command in ("status", "watch", "cancel")]
         end_result = await commands("session", name, "--end", "--json")
         third_result = await commands(*_ASK_ARGUMENTS, name, "Create the Zenith fund.", "--json")
         new_session = await commands("session", name, "--json")
@@ -52,28 +50,23 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in prompt
     assert created_fund["id"] not in prompt
     document = session_result.document
-    assert (document["session_id"], document["status"], document["context"]) == (
-        name,
-        "idle",
-        first_result.document["context"],
-    )
+    assert document["session_id"] == name
+    assert document["status"] == "idle"
+    assert document["context"] == first_result.document["context"]
     assert [(turn["number"], turn["request"], turn["status"], turn["explanation"]) for turn in document["turns"]] == [
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (listed_session,) = [
-        session for session in session_list.check_success().document["sessions"] if session["session_id"] == name
-    ]
-    assert (listed_session["turns"], listed_session["last_request"], listed_session["last_run_id"]) == (
-        2,
-        "Add fund accounting too.",
-        run_id,
-    )
+    sessions = session_list.check_success().document["sessions"]
+    (listed_session,) = [session for session in sessions if session["session_id"] == name]
+    assert listed_session["turns"] == 2
+    assert listed_session["last_request"] == "Add fund accounting too."
+    assert listed_session["last_run_id"] == run_id
     assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run_id} == {name}
     assert f"session {name}: idle" in session_text_result.stdout
     assert name in list_text_result.stdout
-    assert [each.code for each in run_command_results] == [2, 2, 2]
-    assert [f"`dagwright session {name}` shows it" in each.stderr for each in run_command_results] == [True, True, True]
+    for each in run_command_results:
+        assert (each.code, f"`dagwright session {name}` shows it" in each.stderr) == (2, True)
     assert f"@cbu: Apex (fund, {created_fund['id']})" in session_text_result.stdout
     end_message = "ends as soon as a worker serves it"
     assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": end_message}
@@ -82,15 +75,15 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
-async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_server: CommandLine) -> None:
+async def test_plan_reads_and_adds_names_of_a_session(private_cli: CommandLine) -> None:
     def write_plan(name: str, *intents: Any) -> str:
-        path = commands_with_private_server.folder / f"{name}.json"
+        path = private_cli.folder / f"{name}.json"
         path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
         return str(path)
 
     create_plan = write_plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
     extend_plan = write_plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
-    commands = commands_with_private_server
+    commands = private_cli
     result_without_session = await commands("run", extend_plan, "--json")
     result_in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
     first_result = await commands("run", create_plan, "--session", "plans", "--json")
@@ -98,15 +91,9 @@ async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_serv
     second_result, repeated_result = await commands(*arguments), await commands(*arguments)
     session_result = await commands("session", "plans", "--json")
     fund_id = first_result.document["context"]["cbu"]["id"]
-    assert (
-        result_without_session.code,
-        result_in_empty_session.code,
-        result_without_session.document["errors"][0]["code"],
-    ) == (
-        2,
-        2,
-        result_in_empty_session.document["errors"][0]["code"],
-    )
+    assert result_without_session.code == 2
+    assert result_in_empty_session.code == 2
+    assert result_without_session.document["errors"][0]["code"] == result_in_empty_session.document["errors"][0]["code"]
     assert [each.code for each in (first_result, second_result, repeated_result)] == [0, 0, 0]
     assert second_result.document["nodes"]["@result_1"]["lineage"] is not None
     assert fund_id in json.dumps(second_result.document["nodes"]["@result_1"]["result"])
@@ -116,31 +103,28 @@ async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_serv
 
 
 async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
-    commands_with_private_server: CommandLine,
+    private_cli: CommandLine,
 ) -> None:
     first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(first_plan, "One.", second_plan, "Two.") as model_server:
-        commands = with_model(commands_with_private_server, model_server)
+        commands = with_model(private_cli, model_server)
         arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first_result, repeated_result = await commands(*arguments), await commands(*arguments)
-        assert (first_result.code, first_result.document["ok"], repeated_result.document) == (
-            0,
-            True,
-            first_result.document,
-        )
+        assert first_result.code == 0
+        assert first_result.document["ok"] is True
+        assert repeated_result.document == first_result.document
         rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
         # With `--tools`, the command would start a second worker, but it is rejected first.
         tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
-        assert len([*(commands_with_private_server.folder / "state" / "workers").glob("*.lock")]) == 1
+        assert len([*(private_cli.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting_process = await commands.start("ask", "--session", "s", "Second.")
         assert waiting_process.stderr is not None
         line = (await asyncio.wait_for(waiting_process.stderr.readline(), 120)).decode()
-        assert line.startswith(
-            "the session s is running first-turn (First.); this turn waits for the end of that run: "
-        )
+        message = "the session s is running first-turn (First.); this turn waits for the end of that run: "
+        assert line.startswith(message)
         await _approve(commands, "first-turn")
         result = await wait_for_exit(waiting_process)
         session_result = await commands("session", "s", "--json")
@@ -151,18 +135,17 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
 
 
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
-async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: CommandLine, point: str) -> None:
+async def test_repeated_command_after_a_kill_starts_no_second_run(cli: CommandLine, point: str) -> None:
     session, run_id = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as model_server:
-        commands = with_model(command_line, model_server)
+        commands = with_model(cli, model_server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
         hold_file = commands.folder / f"hold-{point}"
         hold_file.touch()
         arguments = ("ask", "--session", session, "First.", "--id", run_id, "--json")
         process = await commands.start(*arguments, program=("tests/support/held_starter.py",))
         await eventually((commands.folder / f"reached-{point}").exists)
-        process.kill()
-        await wait_for_exit(process)
+        await end_process(process)
         session_after_kill = await commands("session", session, "--json")
         result = await commands(*arguments)
         final_session = await commands("session", session, "--json")
@@ -175,18 +158,12 @@ async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: 
     assert (turns, final_session.document["status"]) == ([(run_id, "completed", "One.")], "idle")
 
 
-async def _wait_for_request(commands: CommandLine, run_id: str, request_id: str = "approve") -> None:
+async def _approve(commands: CommandLine, run_id: str) -> None:
     async def has_request() -> bool:
-        inbox = await commands("inbox", "--json")
-        return (run_id, request_id) in [
-            (request["run_id"], request["request_id"]) for request in inbox.document["requests"]
-        ]
+        requests = (await commands("inbox", "--json")).document["requests"]
+        return (run_id, "approve") in [(request["run_id"], request["request_id"]) for request in requests]
 
     await eventually(has_request)
-
-
-async def _approve(commands: CommandLine, run_id: str) -> None:
-    await _wait_for_request(commands, run_id)
     feedback_result = await commands("feedback", run_id, "approve", "--approve")
     assert (feedback_result.code, feedback_result.stderr) == (0, "")
 
@@ -199,7 +176,7 @@ async def _approve(commands: CommandLine, run_id: str) -> None:
         (["session", "missing", "--end"], "not_found"),
     ],
 )
-async def test_invalid_session_is_rejected(command_line: CommandLine, arguments: list[str], status: str) -> None:
+async def test_invalid_session_is_rejected(cli: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:
-        result = await with_model(command_line, model_server)(*arguments, "--json")
+        result = await with_model(cli, model_server)(*arguments, "--json")
     assert (result.code, result.document["status"]) == (2, status)

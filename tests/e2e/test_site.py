@@ -2,10 +2,9 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.browser import open_page
 from tests.support.docs import ROOT, blocks_of
+from tests.support.travel import serve_handler
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -32,13 +32,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the built site."""
     folder = tmp_path_factory.mktemp("site")
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)], cwd=ROOT, check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve_handler(partial(_QuietHandler, directory=str(folder))) as address:
+        yield address
 
 
 async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chromium: "Browser") -> None:

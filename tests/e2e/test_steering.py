@@ -1,109 +1,95 @@
 """An operator steers a run with commands: `pause`, `limits`, `policy`, `cancel`, `retry`, `set-result`, `add-nodes`."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
 from tests.e2e.conftest import WritePlan, calculation, pause
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
 
 
-async def _read_nodes(command_line: CommandLine, run_id: str) -> dict[str, Any]:
-    status_result = await command_line("status", run_id, "--json")
-    nodes: dict[str, Any] = status_result.document.get("nodes", {})
-    return nodes
+async def _read_nodes(cli: CommandLine, run_id: str) -> dict[str, Any]:
+    return dict((await cli("status", run_id, "--json")).document.get("nodes", {}))
 
 
-async def _wait_for_states(command_line: CommandLine, run_id: str, **states: str) -> None:
+async def _wait_for_states(cli: CommandLine, run_id: str, **states: str) -> None:
     async def has_states() -> bool:
-        nodes = await _read_nodes(command_line, run_id)
+        nodes = await _read_nodes(cli, run_id)
         return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
 
     await eventually(has_states)
 
 
-async def test_run_is_repaired_while_it_continues(
-    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
-) -> None:
+async def test_run_is_repaired_while_it_continues(cli: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     plan = write_plan(
         calculation("sum", "1 / 0"),
         calculation("after", "{{sum.result}} + 1"),
         pause("long", "1h"),
         calculation("last", "2", depends_on=["long"]),
     )
-    run_process = await command_line.start("run", plan, "--id", "repaired")
-    await _wait_for_states(command_line, "repaired", after="blocked", long="running")
+    run_process = await cli.start("run", plan, "--id", "repaired")
+    await _wait_for_states(cli, "repaired", after="blocked", long="running")
 
-    invalid_result = await command_line("retry", "repaired", "--node", "som", "--json")
-    running_node_result = await command_line("set-result", "repaired", "5", "--node", "long", "--json")
-    invalid_json_result = await command_line("set-result", "repaired", "five", "--node", "sum", "--json")
+    invalid_result = await cli("retry", "repaired", "--node", "som", "--json")
+    running_node_result = await cli("set-result", "repaired", "5", "--node", "long", "--json")
+    invalid_json_result = await cli("set-result", "repaired", "five", "--node", "sum", "--json")
     options = ("--arguments", '{"expression": "2 * 3"}', "--by", "ann")
-    retry_result = await command_line("retry", "repaired", "--node", "sum", *options)
-    await _wait_for_states(command_line, "repaired", after="completed")
+    retry_result = await cli("retry", "repaired", "--node", "sum", *options)
+    await _wait_for_states(cli, "repaired", after="completed")
 
     nodes_file = tmp_path / "more.json"
     nodes_file.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
-    rejected_result = await command_line("add-nodes", "repaired", str(nodes_file), "--json")
+    rejected_result = await cli("add-nodes", "repaired", str(nodes_file), "--json")
     nodes_file.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    add_result = await command_line("add-nodes", "repaired", str(nodes_file), "--by", "ann", "--json")
-    await _wait_for_states(command_line, "repaired", more="completed")
+    add_result = await cli("add-nodes", "repaired", str(nodes_file), "--by", "ann", "--json")
+    await _wait_for_states(cli, "repaired", more="completed")
 
     branch_options = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
-    cancel_result = await command_line("cancel", "repaired", *branch_options)
+    cancel_result = await cli("cancel", "repaired", *branch_options)
     run_result = await wait_for_exit(run_process)
-    late_retry_result = await command_line("retry", "repaired", "--node", "long", "--json")
+    late_retry_result = await cli("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
     assert (invalid_result.code, invalid_result.document) == expected
-    assert (running_node_result.code, running_node_result.document["message"]) == (
-        2,
-        "'long' is running; cancel it first",
-    )
+    assert running_node_result.code == 2
+    assert running_node_result.document["message"] == "'long' is running; cancel it first"
     assert (invalid_json_result.code, invalid_json_result.document["status"]) == (2, "bad_usage")
-    assert (retry_result.code, retry_result.stdout) == (
-        0,
-        "repaired: 'sum' is retried with these arguments, as a new node\n",
-    )
+    assert retry_result.code == 0
+    assert retry_result.stdout == "repaired: 'sum' is retried with these arguments, as a new node\n"
     assert rejected_result.code == 2
     problems = [(error["code"], error["pointer"]) for error in rejected_result.document["errors"]]
     assert problems == [("unknown_tool", "/nodes/1/tool")]
-    assert (add_result.code, add_result.document) == (
-        0,
-        {"run_id": "repaired", "ok": True, "message": "one node was added"},
-    )
+    assert add_result.code == 0
+    assert add_result.document == {"run_id": "repaired", "ok": True, "message": "one node was added"}
     assert (cancel_result.code, cancel_result.document["ok"]) == (0, True)
     assert run_result.code == 1
     message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
-    assert (late_retry_result.code, late_retry_result.document) == (
-        2,
-        {"run_id": "repaired", "ok": False, "message": message},
-    )
-    table = (await command_line("status", "repaired")).stdout
+    assert late_retry_result.code == 2
+    assert late_retry_result.document == {"run_id": "repaired", "ok": False, "message": message}
+    table = (await cli("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
-    assert "\nmanual: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
-    nodes = await _read_nodes(command_line, "repaired")
+    assert "\nmanual: add nodes by ann at " in (await cli("node", "repaired", "more")).stdout
+    nodes = await _read_nodes(cli, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         **{"sum": ("superseded", None), "sum#2": ("completed", 6), "after": ("completed", 7)},
         **{"long": ("cancelled", None), "last": ("cancelled", None), "more": ("completed", 60)},
     }
     assert nodes["sum#2"]["supersedes"] == "sum"
-    assert [step["by"] for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["overrides"]] == [
-        "ann"
-    ] * 3
+    overrides = [step for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["overrides"]]
+    assert [step["by"] for step in overrides] == ["ann"] * 3
 
 
-async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(command_line: CommandLine) -> None:
+async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(cli: CommandLine) -> None:
     nested_json = "[" * 9_000 + "]" * 9_000
     results = [
-        await command_line(*arguments, "--json")
+        await cli(*arguments, "--json")
         for arguments in (
             *(("set-result", "nowhere", value, "--node", "sum") for value in ('"\\ud800"', nested_json, "1e999")),
             ("pause", ""),
@@ -116,23 +102,23 @@ async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(command_lin
     assert all(message.startswith("there is no run ''") for message in messages[3:])
 
 
-async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_node_of_a_sub_plan_is_steered_by_its_path(cli: CommandLine, write_plan: WritePlan) -> None:
     nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")]
     sub_plan = {"plan": 1, "nodes": nodes}
     plan = write_plan({"id": "archive", "plan": {**sub_plan, "output": "{{double.result}}"}})
-    run_process = await command_line.start("run", plan, "--id", "repaired_parent")
-    await _wait_for_states(command_line, "repaired_parent/archive", double="blocked", long="running")
-    set_result = await command_line("set-result", "repaired_parent", "4", "--node", "archive/sum", "--json")
-    await _wait_for_states(command_line, "repaired_parent/archive", double="completed")
-    cancel_result = await command_line("cancel", "repaired_parent", "--node", "archive/long", "--json")
+    run_process = await cli.start("run", plan, "--id", "repaired_parent")
+    await _wait_for_states(cli, "repaired_parent/archive", double="blocked", long="running")
+    set_result = await cli("set-result", "repaired_parent", "4", "--node", "archive/sum", "--json")
+    await _wait_for_states(cli, "repaired_parent/archive", double="completed")
+    cancel_result = await cli("cancel", "repaired_parent", "--node", "archive/long", "--json")
     run_result = await wait_for_exit(run_process)
     assert set_result.document["message"] == "the result of 'sum' is set"
     assert (cancel_result.document["ok"], run_result.code) == (True, 0)
-    assert (await _read_nodes(command_line, "repaired_parent"))["archive"]["result"] == 8
-    node_json = await command_line("node", "repaired_parent", "archive/sum", "--json")
-    node_text = await command_line("node", "repaired_parent", "archive/sum")
-    table = await command_line("status", "repaired_parent/archive")
-    missing_node_result = await command_line("node", "repaired_parent", "archive/som", "--json")
+    assert (await _read_nodes(cli, "repaired_parent"))["archive"]["result"] == 8
+    node_json = await cli("node", "repaired_parent", "archive/sum", "--json")
+    node_text = await cli("node", "repaired_parent", "archive/sum")
+    table = await cli("status", "repaired_parent/archive")
+    missing_node_result = await cli("node", "repaired_parent", "archive/som", "--json")
     assert (node_json.document["node_id"], node_json.document["run_id"]) == ("archive/sum", "repaired_parent/archive")
     assert (node_json.document["result"], node_text.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nmanual: set result by {account_name()} at " in node_text.stdout
@@ -143,60 +129,44 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
 
 
 async def test_run_is_paused_limited_and_cancelled_while_it_runs(
-    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
-    run_process = await command_line.start("run", plan, "--id", "steered-while-running", "--deadline", "2h")
-    await _wait_for_states(command_line, "steered-while-running", long="running")
+    run_process = await cli.start("run", plan, "--id", "limited", "--deadline", "2h")
+    await _wait_for_states(cli, "limited", long="running")
 
-    pause_result = await command_line("pause", "steered-while-running", "--reason", "too early", "--by", "ann")
-    second_pause_result = await command_line("pause", "steered-while-running", "--json")
-    limits_result = await command_line(
-        "limits", "steered-while-running", "--max-parallel", "3", "--deadline", "4h", "--by", "ann"
-    )
-    past_deadline_result = await command_line("limits", "steered-while-running", "--deadline", "1ms", "--json")
-    invalid_deadline_result = await command_line("limits", "steered-while-running", "--deadline", "soon")
-    current_limits_result = await command_line("limits", "steered-while-running", "--json")
+    pause_result = await cli("pause", "limited", "--reason", "too early", "--by", "ann")
+    second_pause_result = await cli("pause", "limited", "--json")
+    limits_result = await cli("limits", "limited", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
+    past_deadline_result = await cli("limits", "limited", "--deadline", "1ms", "--json")
+    invalid_deadline_result = await cli("limits", "limited", "--deadline", "soon")
+    current_limits_result = await cli("limits", "limited", "--json")
     (tmp_path / "policy.yaml").write_text("otherwise: ask\n")
-    policy_result = await command_line("policy", "steered-while-running", str(tmp_path / "policy.yaml"), "--by", "ann")
-    current_policy_result = await command_line("policy", "steered-while-running", "--json")
-    status_result = await command_line("status", "steered-while-running", "--json")
-    resume_result = await command_line("resume", "steered-while-running", "--by", "bob")
-    cancel_result = await command_line("cancel", "steered-while-running", "--reason", "enough", "--by", "ann")
+    policy_result = await cli("policy", "limited", str(tmp_path / "policy.yaml"), "--by", "ann")
+    current_policy_result = await cli("policy", "limited", "--json")
+    status_result = await cli("status", "limited", "--json")
+    resume_result = await cli("resume", "limited", "--by", "bob")
+    cancel_result = await cli("cancel", "limited", "--reason", "enough", "--by", "ann")
     run_result = await wait_for_exit(run_process)
-    late_limits_result = await command_line("limits", "steered-while-running", "--max-parallel", "3", "--json")
-    document = (await command_line("result", "steered-while-running", "--json")).document
+    late_limits_result = await cli("limits", "limited", "--max-parallel", "3", "--json")
+    document = (await cli("result", "limited", "--json")).document
 
     assert [each.stdout for each in (pause_result, limits_result, policy_result, resume_result, cancel_result)] == [
-        "steered-while-running: the run is paused; running nodes finish\n",
-        "steered-while-running: the run now has max_parallel 3 and deadline 4h\n",
-        "steered-while-running: the policy is changed\n",
-        "steered-while-running: the run continues\n",
-        "steered-while-running: the run is being stopped\n",
+        "limited: the run is paused; running nodes finish\n",
+        "limited: the run now has max_parallel 3 and deadline 4h\n",
+        "limited: the policy is changed\n",
+        "limited: the run continues\n",
+        "limited: the run is being stopped\n",
     ]
-    assert [
-        each.code
-        for each in (
-            pause_result,
-            second_pause_result,
-            past_deadline_result,
-            invalid_deadline_result,
-            late_limits_result,
-            cancel_result,
-            run_result,
-        )
-    ] == [0, 2, 2, 2, 2, 0, 3]
+    rejected_results = (second_pause_result, past_deadline_result, invalid_deadline_result, late_limits_result)
+    assert [each.code for each in rejected_results] == [2, 2, 2, 2]
+    assert [each.code for each in (pause_result, cancel_result, run_result)] == [0, 0, 3]
     assert second_pause_result.document["message"] == "the run is paused already, paused by ann: too early"
     assert past_deadline_result.document["message"].startswith("the run started ")
     assert invalid_deadline_result.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
-    assert (current_limits_result.document["max_parallel"], current_limits_result.document["deadline"] is None) == (
-        3,
-        False,
-    )
-    assert current_policy_result.document == {
-        "run_id": "steered-while-running",
-        "policy": {"rules": [], "otherwise": "ask"},
-    }
+    assert current_limits_result.document["max_parallel"] == 3
+    assert current_limits_result.document["deadline"] is not None
+    assert current_policy_result.document == {"run_id": "limited", "policy": {"rules": [], "otherwise": "ask"}}
     notes = [
         "paused by ann: too early",
         "max_parallel 3 and deadline 4h set by ann",
@@ -208,25 +178,23 @@ async def test_run_is_paused_limited_and_cancelled_while_it_runs(
     assert [note["message"] for note in document["notes"]] == [*notes[:3], *end_notes]
 
 
-async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_run_without_a_worker_is_steered_by_signal(cli: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}})
-    run_process = await command_line.start("run", plan, "--id", "unserved-run")
+    run_process = await cli.start("run", plan, "--id", "unserved-run")
     await read_line_with(run_process, "check waits for ann")
-    run_process.send_signal(signal.SIGKILL)
-    await wait_for_exit(run_process)
+    await end_process(run_process)
 
-    limits_result = await command_line("limits", "unserved-run", "--deadline", "none", "--by", "ann")
-    cancel_result = await command_line("cancel", "unserved-run", "--reason", "enough", "--by", "ann")
-    second_result = await command_line("cancel", "unserved-run")
-    watch_result = await command_line("watch", "unserved-run", "--json")
+    limits_result = await cli("limits", "unserved-run", "--deadline", "none", "--by", "ann")
+    cancel_result = await cli("cancel", "unserved-run", "--reason", "enough", "--by", "ann")
+    second_result = await cli("cancel", "unserved-run")
+    watch_result = await cli("watch", "unserved-run", "--json")
 
     message = (
         "no worker responded within 3 s, so the command was sent as a signal; it is applied as soon as a worker serves "
         "the run; `dagwright watch unserved-run` starts a worker"
     )
-    assert [(each.code, each.stdout) for each in (limits_result, cancel_result)] == [
-        (0, f"unserved-run: {message}\n")
-    ] * 2
+    for each in (limits_result, cancel_result):
+        assert (each.code, each.stdout) == (0, f"unserved-run: {message}\n")
     assert (second_result.code, second_result.stderr) == (2, "the run is being stopped already\n")
     assert (watch_result.code, watch_result.document["status"]) == (3, "cancelled")
     expected = ["no deadline set by ann", "cancelled by ann: enough"]

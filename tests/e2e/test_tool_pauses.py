@@ -1,15 +1,13 @@
 """`tool pause` and `tool resume`: the messages, and a pause that survives kills of the worker and the server."""
 
 import asyncio
-import signal
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.e2e.command import CommandLine, wait_for_exit
+from tests.e2e.command import CommandLine, end_process, wait_for_exit, wait_for_status
 from tests.e2e.conftest import WritePlan, calculation
-from tests.support.eventually import eventually
 from tests.support.server import live_server
 
 pytestmark = pytest.mark.server
@@ -39,40 +37,28 @@ def _write_tools(folder: Path) -> tuple[str, str]:
     return str(path), name
 
 
-async def _wait_until_waiting(command_line: CommandLine, run_id: str) -> None:
-    async def is_waiting() -> bool:
-        return bool((await command_line("status", run_id, "--json")).document.get("status") == "waiting")
-
-    await eventually(is_waiting)
-
-
-async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
+async def test_commands_show_the_paused_tool(cli: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan(
         {"id": "send", "tool": tool_name, "arguments": {"text": "hello"}},
         calculation("independent", "1 + 1"),
         calculation("after", "2 + 2", depends_on=["send"]),
     )
-    pause_result = await command_line(
-        "tool", "pause", tool_name, "--tools", tools_file, "--by", "ann", "--reason", "it loses mail", "--json"
-    )
-    assert pause_result.document == {
-        "tool": tool_name,
-        "ok": True,
-        "message": f"{tool_name} is paused: running calls finish, no new calls start; "
-        f"`dagwright tool resume {tool_name}` resumes it",
-    }
-    run_process = await command_line.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
-    await _wait_until_waiting(command_line, f"r-{tool_name}")
-    status_result, node_result, explain_result, list_result, second_pause_result, pause_list = await asyncio.gather(
-        command_line("status", f"r-{tool_name}"),
-        command_line("node", f"r-{tool_name}", "send"),
-        command_line("explain", f"r-{tool_name}"),
-        command_line("list"),
-        command_line("tool", "pause", tool_name, "--json"),
-        command_line("tool", "list", "--json"),
-    )
+    options = ("--tools", tools_file, "--by", "ann", "--reason", "it loses mail", "--json")
+    pause_result = await cli("tool", "pause", tool_name, *options)
     hint = f"`dagwright tool resume {tool_name}` resumes it"
+    message = f"{tool_name} is paused: running calls finish, no new calls start; {hint}"
+    assert pause_result.document == {"tool": tool_name, "ok": True, "message": message}
+    run_process = await cli.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
+    await wait_for_status(cli, f"r-{tool_name}", "waiting")
+    status_result, node_result, explain_result, list_result, second_pause_result, pause_list = await asyncio.gather(
+        cli("status", f"r-{tool_name}"),
+        cli("node", f"r-{tool_name}", "send"),
+        cli("explain", f"r-{tool_name}"),
+        cli("list"),
+        cli("tool", "pause", tool_name, "--json"),
+        cli("tool", "list", "--json"),
+    )
     for text in (status_result.stdout, node_result.stdout, explain_result.stdout):
         assert "tool paused by ann at 20" in text
         assert "it loses mail" in text
@@ -87,26 +73,24 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
     assert pauses == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
-    resume_result = await command_line("tool", "resume", tool_name, "--ramp", "500ms", "--json")
+    resume_result = await cli("tool", "resume", tool_name, "--ramp", "500ms", "--json")
     message = f"{tool_name} is resumed; 1 call of 1 run starts within 500 ms"
     assert resume_result.document == {"tool": tool_name, "ok": True, "message": message}
     result = await wait_for_exit(run_process)
     assert (result.code, result.document["output"]) == (0, {"independent": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
-    second_resume_result = await command_line("tool", "resume", tool_name, "--json")
+    second_resume_result = await cli("tool", "resume", tool_name, "--json")
     message = f"{tool_name} is not paused, and none of its calls waits"
-    assert (second_resume_result.code, second_resume_result.document) == (
-        2,
-        {"tool": tool_name, "ok": False, "message": message},
-    )
+    assert second_resume_result.code == 2
+    assert second_resume_result.document == {"tool": tool_name, "ok": False, "message": message}
 
 
-async def test_invalid_pause_or_ramp_is_rejected(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_invalid_pause_or_ramp_is_rejected(cli: CommandLine, tmp_path: Path) -> None:
     tools_file, tool_name = _write_tools(tmp_path)
     pure_tool_result, unknown_tool_result, invalid_ramp_result = await asyncio.gather(
-        command_line("tool", "pause", f"double_{tool_name}", "--tools", tools_file, "--json"),
-        command_line("tool", "pause", "http_reqest", "--json"),
-        command_line("tool", "resume", tool_name, "--ramp", "soon", "--json"),
+        cli("tool", "pause", f"double_{tool_name}", "--tools", tools_file, "--json"),
+        cli("tool", "pause", "http_reqest", "--json"),
+        cli("tool", "resume", tool_name, "--ramp", "soon", "--json"),
     )
     assert [each.code for each in (pure_tool_result, unknown_tool_result, invalid_ramp_result)] == [2, 2, 2]
     assert pure_tool_result.document["message"].startswith(f"'double_{tool_name}' cannot be paused: it is pure, so ")
@@ -118,32 +102,24 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
     tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": tool_name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as server:
-        command_line = CommandLine(tmp_path, server.environment())
-        await command_line("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
-        run_process = await command_line.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
-        await _wait_until_waiting(command_line, "paused-killed")
-        run_process.send_signal(signal.SIGKILL)
-        await wait_for_exit(run_process)
+        cli = CommandLine(tmp_path, server.environment())
+        await cli("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
+        run_process = await cli.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
+        await wait_for_status(cli, "paused-killed", "waiting")
+        await end_process(run_process)
         await server.kill()
         await server.start()
-        document = (await command_line("status", "paused-killed", "--json")).document
+        document = (await cli("status", "paused-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
-        watch_process = await command_line.start("watch", "paused-killed", "--json")
-        detached_result = await wait_for_exit(
-            await command_line.start("run", plan, "--id", "other", "--tools", tools_file, "--detach")
-        )
-        detached_result.check_success()
-        await _wait_until_waiting(command_line, "other")
+        watch_process = await cli.start("watch", "paused-killed", "--json")
+        (await cli("run", plan, "--id", "other", "--tools", tools_file, "--detach")).check_success()
+        await wait_for_status(cli, "other", "waiting")
         assert not (tmp_path / "sent").exists()
-        resume_result = await command_line("tool", "resume", tool_name, "--ramp", "100ms", "--json")
+        resume_result = await cli("tool", "resume", tool_name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in resume_result.document["message"]
         result = await wait_for_exit(watch_process)
         assert (result.code, result.document["status"]) == (0, "completed")
-
-        async def has_ended() -> bool:
-            return bool((await command_line("status", "other", "--json")).document["status"] == "completed")
-
-        await eventually(has_ended)
+        await wait_for_status(cli, "other", "completed")
         assert (tmp_path / "sent").read_text() == "hello\n" * 2
-        await command_line("down")
+        await cli("down")
