@@ -84,8 +84,7 @@ def _check_unused_by_other_calls(session: Session, row_id: str, description: str
     other_effects = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
     verbs = session.scalars(other_effects.order_by(Effect.at, Effect.key).limit(_MAX_LISTED_CALLS)).all()
     if verbs:
-        later_verbs = " and ".join(dict.fromkeys(verbs))
-        raise ValueError(f"{description} cannot be undone: {later_verbs} used it later")
+        raise ValueError(f"{description} cannot be undone: used later by {', '.join(dict.fromkeys(verbs))}")
 
 
 def _check_not_referenced(session: Session, row: Row, description: str) -> None:

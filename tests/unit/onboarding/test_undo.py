@@ -162,7 +162,7 @@ def test_call_is_not_undone_before_later_calls_that_use_its_rows(verb: Verb) -> 
     verb.call("k1")
     overview_after = verb.overview()
     verb.call("k2")
-    with pytest.raises(ValueError, match=rf"cannot be undone: {verb.name} used it later"):
+    with pytest.raises(ValueError, match=rf"cannot be undone: used later by {verb.name}"):
         verb.undo("k1")
     assert verb.overview() == overview_after
     verb.call("k1")
@@ -179,7 +179,7 @@ def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: Onbo
     verbs.assign_role("k4", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.add_product("k6", cbu_id=fund.id, product="CUSTODY")
-    with pytest.raises(ValueError, match=r"cannot be undone: a cbu\.assign-role and a cbu\.remove-role and a"):
+    with pytest.raises(ValueError, match=r"cannot be undone: used later by cbu\.assign-role, cbu\.remove-role, cbu"):
         verbs.undo("k2")
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)
@@ -202,7 +202,7 @@ def test_client_type_is_restored_unless_a_later_call_uses_it(database: EntityDat
     overview_before = read_overview(database)
     verbs.ensure_cbu("k1", CbuRequest("Apex", "LU", "pension-fund"))
     verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", "pension-fund"))
-    with pytest.raises(ValueError, match=r"the client_type of fund .* cannot be undone: cbu\.ensure used it later"):
+    with pytest.raises(ValueError, match=r"the client_type of fund .* cannot be undone: used later by cbu\.ensure"):
         verbs.undo("k1")
     verbs.undo("k2")
     verbs.ensure_cbu("k3", CbuRequest("Apex", "LU"))

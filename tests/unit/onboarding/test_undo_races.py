@@ -147,7 +147,7 @@ def test_fund_is_undone_or_used_but_never_both(two_verbs: tuple[OnboardingVerbs,
             assert undo_result.reverted == [f"fund 'Apex {number}' (LU) was removed"]
             assert product_result == f"cbu-id: no party has the id {fund.id!r}"
         else:
-            assert undo_result == f"fund 'Apex {number}' (LU) cannot be undone: cbu.add-product used it later"
+            assert undo_result == f"fund 'Apex {number}' (LU) cannot be undone: used later by cbu.add-product"
             assert second_verbs.get_cbu(fund.id).products == ["CUSTODY"]
 
 
