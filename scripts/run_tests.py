@@ -6,6 +6,8 @@ processes of the stages `server` and `slow`.
 """
 
 import argparse
+import ast
+import math
 import os
 import re
 import shutil
@@ -14,15 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
-from xml.etree import ElementTree
+from typing import Self, cast
 
 ROOT = Path(__file__).parents[1]
-REPORTS = ROOT / ".pytest_cache" / "reports"
 
 FOREIGN_MARKERS = ("java", "postgres", "chromium", "node", "litellm", "search")
 """Markers of tests that need programs beside Python, make and a Temporal server."""
@@ -34,8 +35,11 @@ GRACE_S = 60
 """Time for pytest to print its summary and to end its servers after an interrupt."""
 NO_TESTS_COLLECTED = 5
 """Exit code of pytest."""
+_EXIT_CODES_OF_COMPLETE_SESSIONS = (0, 1, NO_TESTS_COLLECTED)
 TIMED_OUT = -1
-"""Exit code of a stage that was interrupted, because the time was over."""
+"""Exit code of a stage that was interrupted, because the time was over or by a signal."""
+CRASHED = 2
+"""Exit code of a stage of which a process ended before its tests."""
 _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, preferred_version=None))"
@@ -77,6 +81,14 @@ class Stage:
     """Tests that failed first and passed when retried; only a stage that measures time retries."""
     file_durations_s: dict[str, float] = field(default_factory=dict)
     """File -> total duration of its tests."""
+    test_count: int = 0
+
+    def add(self, report: "Report") -> None:
+        """Add the results of a process."""
+        for file, duration_s in report.file_durations_s.items():
+            self.file_durations_s[file] = self.file_durations_s.get(file, 0.0) + duration_s
+        self.failed_tests += [name for name in report.failed_tests if name not in self.failed_tests]
+        self.test_count += report.test_count
 
 
 def all_stages() -> dict[str, Stage]:
@@ -135,8 +147,6 @@ def run_stage(stage: Stage, paths: list[str], ends_at: float) -> None:
     print(f"\n=== stage {stage.name}: {len(files)} files, {stage.process_count} processes", flush=True)
     started_at = time.monotonic()
     stage.exit_code = _run_pytest(stage, files, ends_at) if files else 0
-    if stage.exit_code == NO_TESTS_COLLECTED:
-        stage.exit_code = 0
     # In other stages a failure would repeat; a test that measures time may have been disturbed by other load.
     if stage.may_retry and 0 < len(stage.failed_tests) <= MAX_RETRIED_TESTS and stage.exit_code == 1:
         _retry(stage, ends_at)
@@ -148,25 +158,86 @@ def _retry(stage: Stage, ends_at: float) -> None:
     failed_tests, stage.failed_tests = stage.failed_tests, []
     print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
     stage.exit_code = _run_pytest(stage, failed_tests, ends_at)
-    if stage.exit_code in (0, 1):
-        stage.passed_on_retry = [name for name in failed_tests if name not in stage.failed_tests]
+    if stage.exit_code not in (0, 1):
+        # The processes did not run all tests, so no failure is disproved.
+        stage.failed_tests = list(dict.fromkeys([*failed_tests, *stage.failed_tests]))
+    stage.passed_on_retry = [name for name in failed_tests if name not in stage.failed_tests]
 
 
 def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
-    """Run files or tests in the processes of a stage, which take them from a list (`tests/support/shared_files.py`)."""
-    list_file = REPORTS / f"{stage.name}.txt"
-    list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
-    shutil.rmtree(claims_folder := list_file.with_suffix(".claimed"), ignore_errors=True)
-    claims_folder.mkdir()
-    pytest_runs = [_PytestRun.start(stage, list_file, number) for number in range(min(stage.process_count, len(tests)))]
-    has_timed_out = _wait(
-        pytest_runs, ends_at, progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files"
-    )
-    for pytest_run in pytest_runs:
-        pytest_run.print_if_failed()
-        if pytest_run.report.exists():
-            _add_report(stage, pytest_run.report)
-    return TIMED_OUT if has_timed_out else max((pytest_run.exit_code for pytest_run in pytest_runs), key=abs)
+    """Run files or tests in the processes of a stage, which take them from a list (`tests/support/shared_files.py`).
+
+    Returns:
+        0 if all tests passed, 1 if tests failed, `TIMED_OUT`, or `CRASHED`.
+    """
+    # A folder of its own: two runs in one checkout must not read each other's files.
+    with TemporaryDirectory(prefix=f"dagwright-{stage.name}-") as folder:
+        list_file = Path(folder, "files.txt")
+        list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
+        claims_folder = list_file.with_suffix(".claimed")
+        claims_folder.mkdir()
+        pytest_runs = [_PytestRun.start(stage, list_file, n) for n in range(min(stage.process_count, len(tests)))]
+        has_timed_out = _wait(
+            pytest_runs,
+            ends_at,
+            progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files",
+        )
+        has_crashed = False
+        for pytest_run in pytest_runs:
+            report = read_report(pytest_run.report)
+            stage.add(report)
+            if not report.is_complete or pytest_run.process.returncode not in _EXIT_CODES_OF_COMPLETE_SESSIONS:
+                has_crashed = True
+            if pytest_run.process.returncode not in (0, NO_TESTS_COLLECTED) or not report.is_complete:
+                pytest_run.print_output()
+    if has_timed_out:
+        return TIMED_OUT
+    return CRASHED if has_crashed else 1 if stage.failed_tests else 0
+
+
+@dataclass
+class Report:
+    """What one pytest process has reported.
+
+    Args:
+        file_durations_s: file -> total duration of its tests.
+        test_count: number of tests that ended.
+        failed_tests: node IDs of failed tests, of files that could not be imported, and of tests that did not end.
+        is_complete: whether the process ended its session and all its tests.
+    """
+
+    file_durations_s: dict[str, float] = field(default_factory=dict)
+    test_count: int = 0
+    failed_tests: list[str] = field(default_factory=list)
+    is_complete: bool = False
+
+
+def read_report(path: Path) -> Report:
+    """Read the report of a process (`tests/support/live_report.py`), which may have ended at any time."""
+    report = Report()
+    failed_tests: dict[str, None] = {}
+    running_tests: dict[str, None] = {}
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    # The last line has no line break if the process was killed while writing it.
+    for line in text.splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        event, duration_s, node_id_text = line.rstrip("\n").split("\t", 2)
+        node_id = ast.literal_eval(node_id_text)
+        file = node_id.partition("::")[0]
+        report.file_durations_s[file] = report.file_durations_s.get(file, 0.0) + float(duration_s)
+        if event == "start":
+            running_tests[node_id] = None
+        elif event == "end":
+            running_tests.pop(node_id, None)
+            report.test_count += 1
+        elif event == "failed":
+            failed_tests[node_id] = None
+        elif event == "session":
+            report.is_complete = not running_tests
+            del report.file_durations_s[file]
+    report.failed_tests = [*(failed_tests | running_tests)]
+    return report
 
 
 @dataclass
@@ -179,10 +250,9 @@ class _PytestRun:
 
     @classmethod
     def start(cls, stage: Stage, list_file: Path, number: int) -> Self:
-        report, log = (REPORTS / f"{stage.name}-{number}.{kind}" for kind in ("xml", "log"))
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
-        command += ["-o", "junit_family=xunit1", "-o", "console_output_style=classic", "-p", "no:cacheprovider"]
+        report, log = (list_file.with_name(f"{number}.{kind}") for kind in ("report", "log"))
+        command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--live-report", str(report)]
+        command += ["-o", "console_output_style=classic", "-p", "no:cacheprovider"]
         with log.open("wb") as output:
             return cls(
                 subprocess.Popen(
@@ -192,15 +262,9 @@ class _PytestRun:
                 log,
             )
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code; 0 if the process found no test of the stage."""
-        return 0 if self.process.returncode == NO_TESTS_COLLECTED else self.process.returncode
-
-    def print_if_failed(self) -> None:
-        if self.exit_code:
-            print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
-            print(f"=== process {self.process.pid} ended with exit code {self.exit_code}", flush=True)
+    def print_output(self) -> None:
+        print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
+        print(f"=== process {self.process.pid} ended with exit code {self.process.returncode}", flush=True)
 
 
 def _group_of(test: str) -> str:
@@ -216,37 +280,46 @@ def _wait(pytest_runs: list[_PytestRun], ends_at: float, *, progress: Callable[[
         Whether the processes were interrupted.
     """
     printed_at = time.time()
+    reason = "interrupted"
     try:
         while any(pytest_run.process.poll() is None for pytest_run in pytest_runs):
             if time.time() > ends_at:
-                print("\n=== the time for tests is over: interrupting", flush=True)
+                reason = "the time for tests is over: interrupting"
                 break
             if time.time() > printed_at + _PROGRESS_INTERVAL_S:
                 printed_at = time.time()
                 print(progress(), flush=True)
             time.sleep(0.1)
-        else:
-            return False
     except KeyboardInterrupt:
-        print("\n=== interrupted", flush=True)
-    for pytest_run in pytest_runs:
-        pytest_run.process.send_signal(signal.SIGINT)
-    for pytest_run in pytest_runs:
-        try:
-            pytest_run.process.wait(timeout=GRACE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(pytest_run.process.pid, signal.SIGKILL)
-            pytest_run.process.wait()
-    return True
+        pass
+    finally:
+        # Also if the output cannot be printed: no process may outlive this one.
+        is_interrupted = _end([run.process for run in pytest_runs if run.process.poll() is None])
+    if is_interrupted:
+        print(f"\n=== {reason}", flush=True)
+    return is_interrupted
 
 
-def _add_report(stage: Stage, report: Path) -> None:
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        file, name = case.get("file", ""), case.get("name", "")
-        if file:
-            stage.file_durations_s[file] = stage.file_durations_s.get(file, 0.0) + float(case.get("time", 0))
-        if case.find("failure") is not None or case.find("error") is not None:
-            stage.failed_tests.append(f"{file}::{name}")
+def _end(processes: list[subprocess.Popen[bytes]]) -> bool:
+    """Interrupt processes, and kill those that do not end; a second Ctrl-C kills them at once.
+
+    Returns:
+        Whether there were processes.
+    """
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    try:
+        kill_at = time.monotonic() + GRACE_S
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.0, kill_at - time.monotonic()))
+    except KeyboardInterrupt:
+        pass
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return bool(processes)
 
 
 def install_server() -> None:
@@ -264,7 +337,7 @@ def install_programs() -> bool:
 @contextmanager
 def fast_temporary_files() -> Iterator[None]:
     """Put the folders of tests in memory if it is large enough: on a disk, tests wait until each write is flushed."""
-    has_room = _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > _MIN_FREE_BYTES
+    has_room = os.access(_MEMORY_FOLDER, os.W_OK) and shutil.disk_usage(_MEMORY_FOLDER).free > _MIN_FREE_BYTES
     with TemporaryDirectory(
         prefix="dagwright-tests-", dir=_MEMORY_FOLDER if has_room else None, ignore_cleanup_errors=True
     ) as folder:
@@ -291,8 +364,8 @@ def summarize(stages: list[Stage]) -> None:
     """Print durations, slowest files and failures of all stages."""
     print("\n=== stages")
     for stage in stages:
-        result = "not run" if stage.exit_code is None else "passed" if stage.exit_code == 0 else "failed"
-        print(f"{stage.name:<10} {stage.duration_s:6.0f} s  {result}")
+        result = {None: "not run", 0: "passed", TIMED_OUT: "interrupted"}.get(stage.exit_code, "failed")
+        print(f"{stage.name:<10} {stage.duration_s:6.0f} s  {stage.test_count:5} tests  {result}")
     files = sorted(
         ((time_s, file) for stage in stages for file, time_s in stage.file_durations_s.items()), reverse=True
     )
@@ -315,39 +388,60 @@ def summarize(stages: list[Stage]) -> None:
 
 
 def main() -> int:
-    """Run the stages and return the exit code: 0 if every stage ran and passed."""
-    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+    """Run the stages and return the exit code: 0 if every stage ran and passed, and ran at least one test."""
+    for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stop_signal, signal.default_int_handler)
+    # The output may be a file or terminal that cannot show the names of all tests.
+    cast(TextIOWrapper, sys.stdout).reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default="fast,server,alone", help="names, separated by commas")
-    parser.add_argument("--minutes", type=float, default=75, help="interrupt the tests after this many minutes")
+    parser.add_argument("--minutes", type=_minutes, default=75, help="interrupt the tests after this many minutes")
     parser.add_argument("paths", nargs="*", default=["tests"])
     options = parser.parse_args()
     for path in options.paths:
-        if not (ROOT / path.partition("::")[0]).exists():
-            parser.error(f"no such file: {path}")
+        file = ROOT / path.partition("::")[0]
+        if not path or not file.exists():
+            parser.error(f"no such file: {path or 'the path is empty'}")
+        if "::" in path and file.is_dir():
+            parser.error(f"{path}: a folder has files, not tests")
+    if not os.environ.get("PROCESSES", "1").isdecimal() or os.environ.get("PROCESSES") == "0":
+        parser.error(f"PROCESSES must be a positive integer, not {os.environ['PROCESSES']!r}")
     stages_by_name = all_stages()
-    names = options.stages.split(",")
+    names = [*dict.fromkeys(options.stages.split(","))]
     if unknown_names := [name for name in names if name not in stages_by_name]:
         parser.error(f"no such stage: {unknown_names[0]}; stages are {', '.join(stages_by_name)}")
-    shutil.rmtree(REPORTS, ignore_errors=True)
-    REPORTS.mkdir(parents=True)
     ends_at = time.time() + 60 * options.minutes
     if "slow" in names:
         # Otherwise, property tests run an eighth of their examples (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [stages_by_name[name] for name in names]
+    try:
+        _run_stages(stages, options.paths, ends_at)
+    finally:
+        summarize(stages)
+    if not any(stage.test_count or stage.exit_code for stage in stages):
+        print(f"=== no tests of the stages {', '.join(names)} in {' '.join(options.paths)}")
+        return 1
+    return 0 if all(stage.exit_code == 0 for stage in stages) else 1
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not math.isfinite(minutes) or minutes <= 0:
+        raise ValueError(text)
+    return minutes
+
+
+def _run_stages(stages: list[Stage], paths: list[str], ends_at: float) -> None:
     with ExitStack() as stack:
-        if names != ["fast"]:
+        if [stage.name for stage in stages] != ["fast"]:
             install_server()
             stack.enter_context(fork_server())
         stack.enter_context(fast_temporary_files())
         for stage in stages:
-            run_stage(stage, options.paths, ends_at)
+            run_stage(stage, paths, ends_at)
             if stage.exit_code == TIMED_OUT:
                 break
-    summarize(stages)
-    return 0 if all(stage.exit_code == 0 for stage in stages) else 1
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which `scripts/run_tests.py` passes files and tests."""
+    """Add the options of `scripts/run_tests.py`."""
     help_text = "run the test files that this file lists, shared with other processes"
     parser.addoption("--tests-from", type=Path, metavar="FILE", help=help_text)
+    parser.addoption("--live-report", type=Path, metavar="FILE", help="write the progress of the tests to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if list_file := config.getoption("tests_from"):
         config.pluginmanager.register(SharedFiles(list_file))
     config.pluginmanager.import_plugin("tests.support.fixtures")
-    config.pluginmanager.register(LiveReport())
+    config.pluginmanager.register(LiveReport(config.getoption("live_report")))
 
 
 def pytest_collection_finish() -> None:

@@ -1,33 +1,52 @@
-"""Report failures of tests when they happen, because a test run that is killed prints no summary."""
+"""Report tests while they run, because a process that is killed prints no summary."""
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
 
 class LiveReport:
-    """Plugin that prints one line per failure, and the tests that an interrupt stopped."""
+    """Plugin that prints one line per failure, and the tests that an interrupt stopped.
 
-    def __init__(self) -> None:
+    Args:
+        report: file for the starts, phases and ends of tests, which `scripts/run_tests.py` reads (`read_report`).
+    """
+
+    def __init__(self, report: Path | None = None) -> None:
         self._running_tests: dict[str, None] = {}
+        self._report = None if report is None else os.open(report, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._running_tests[nodeid] = None
+        self._write("start", 0.0, nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._running_tests.pop(nodeid, None)
+        self._write("end", 0.0, nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._write("failed" if report.failed else "phase", report.duration, report.nodeid)
         if report.failed:
             self._print(f"FAILED {report.nodeid} ({report.when}): {error_line(report)}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
+            self._write("failed", 0.0, report.nodeid)
             self._print(f"FAILED {report.nodeid} (collection): {error_line(report)}")
 
     def pytest_keyboard_interrupt(self) -> None:
         for nodeid in self._running_tests:
             self._print(f"INTERRUPTED {nodeid}")
+
+    def pytest_sessionfinish(self) -> None:
+        self._write("session", 0.0, "")
+
+    def _write(self, event: str, duration_s: float, nodeid: str) -> None:
+        if self._report is not None:
+            # The system has the line at once, so it is not lost if the process is killed.
+            os.write(self._report, f"{event}\t{duration_s:.4f}\t{nodeid!r}\n".encode())
 
     def _print(self, line: str) -> None:
         # `scripts/run_tests.py` writes standard output to a file; standard error is visible immediately.

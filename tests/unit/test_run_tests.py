@@ -1,16 +1,17 @@
 """Stages of `make test`. Each test is in exactly one stage. A stage runs all files that may contain its tests."""
 
+import time
 from contextlib import nullcontext
 from itertools import chain, combinations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from _pytest.mark.expression import Expression
 
 from scripts import run_tests
-from scripts.run_tests import FOREIGN_MARKERS, Stage, all_stages, files_of, summarize
+from scripts.run_tests import FOREIGN_MARKERS, Report, Stage, all_stages, files_of, read_report, summarize
 from tests.support.example_counts import examples
 from tests.support.shared_files import SharedFiles
 
@@ -116,30 +117,62 @@ def test_process_runs_its_claimed_files_in_one_session(tmp_path: Path) -> None:
     assert (session.testscollected, option.markexpr) == (3, "not slow")
 
 
-def test_stage_fails_if_a_process_fails(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    codes = iter([5, 1, 0, 5, 5])
-
-    class FakeProcess:
-        pid = 7
-
-        def __init__(self, *_: object, stdout: IO[bytes], **__: object) -> None:
-            self.returncode = next(codes)
-            stdout.write(b"output of pytest\n")
-
-        def poll(self) -> int:
-            return self.returncode
-
-    monkeypatch.setattr("subprocess.Popen", FakeProcess)
-    monkeypatch.setattr(run_tests, "REPORTS", folder)
-    assert run_tests._run_pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
-    assert capsys.readouterr().out == "output of pytest\n=== process 7 ended with exit code 1\n"
-    assert run_tests._run_pytest(Stage("fast", "", 3), ["a", "b"], ends_at=1e12) == 0
+def test_stage_fails_if_a_process_ends_before_its_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "test_a.py": "import os\ndef test_failure(): assert 0\ndef test_exit_code_0(): os._exit(0)\n",
+        "test_b.py": "import os\ndef test_exit_code_5(): os._exit(5)\n",
+        "test_c.py": "import pytest\ndef test_end_of_session(): pytest.exit('bye', 0)\n",
+        "test_d.py": "def test_success(): ...\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    stage = Stage("fast", "not server", len(texts))
+    files = [str(tmp_path / name) for name in texts]
+    assert run_tests._run_pytest(stage, files, ends_at=time.time() + 60) == run_tests.CRASHED
+    failures = {name.rpartition("::")[2] for name in stage.failed_tests}
+    assert failures == {"test_failure", "test_exit_code_0", "test_exit_code_5", "test_end_of_session"}
+    assert stage.test_count == 2
+    assert "ended with exit code 5\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])
-def test_unknown_path_or_stage_is_rejected(argument: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_of_a_killed_process_has_its_failures_and_its_running_test(tmp_path: Path) -> None:
+    lines = [
+        "start\t0.0\t'test_a.py::test_b[\\n\\t]'\nfailed\t1.5\t'test_a.py::test_b[\\n\\t]'\n",
+        "failed\t0.5\t'test_a.py::test_b[\\n\\t]'\nend\t0.0\t'test_a.py::test_b[\\n\\t]'\n",
+        "start\t0.0\t'test_c.py::test_d'\nphase\t0.25\t'test_c.py::test_d'\nend\t0.0\t'test_c.py",
+    ]
+    path = tmp_path / "0.report"
+    path.write_text("".join(lines), encoding="utf-8")
+    durations = {"test_a.py": 2.0, "test_c.py": 0.25}
+    assert read_report(path) == Report(durations, 1, ["test_a.py::test_b[\n\t]", "test_c.py::test_d"])
+    assert read_report(tmp_path / "missing") == Report()
+    path.write_text(f"{lines[2]}::test_d'\nsession\t0.0\t''\n", encoding="utf-8")
+    assert read_report(path) == Report({"test_c.py": 0.25}, 1, [], is_complete=True)
+
+
+def test_retry_that_does_not_run_all_tests_disproves_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "test_it.py").write_text("pytest.mark.alone", encoding="utf-8")
+    exit_codes = [1, run_tests.CRASHED]
+
+    def fail(stage: Stage, tests: list[str], ends_at: float) -> int:
+        stage.failed_tests += ["test_it.py::test_it"] if len(exit_codes) == 2 else []
+        return exit_codes.pop(0)
+
+    monkeypatch.setattr(run_tests, "_run_pytest", fail)
+    run_tests.run_stage(stage := all_stages()["alone"], ["."], ends_at=0.0)
+    assert (stage.exit_code, stage.failed_tests) == (run_tests.CRASHED, ["test_it.py::test_it"])
+    assert stage.passed_on_retry == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "processes"),
+    [
+        *(("tests/no_such_file.py", "6"), ("", "6"), ("tests/unit::test_it", "6"), ("--stages=fast,sever", "6")),
+        *(("--minutes=0", "6"), ("--minutes=nan", "6"), ("tests", "0"), ("tests", "many"), ("tests", "")),
+    ],
+)
+def test_invalid_option_is_rejected(argument: str, processes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCESSES", processes)
     monkeypatch.setattr("sys.argv", ["run_tests.py", argument])
     with pytest.raises(SystemExit) as error:
         run_tests.main()
@@ -148,15 +181,15 @@ def test_unknown_path_or_stage_is_rejected(argument: str, monkeypatch: pytest.Mo
 
 def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
     fast_stage, server_stage = Stage("fast", "", 2), Stage("server", "", 4)
-    fast_stage.exit_code, fast_stage.duration_s = 1, 12.0
+    fast_stage.exit_code, fast_stage.duration_s, fast_stage.test_count = 1, 12.0, 30
     fast_stage.failed_tests.append("tests/test_a.py::test_b")
     fast_stage.file_durations_s.update({"tests/test_a.py": 3})
     server_stage.passed_on_retry.append("tests/test_b.py::test_c")
     summarize([fast_stage, server_stage])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "=== stages",
-        "fast           12 s  failed",
-        "server          0 s  not run",
+        "fast           12 s     30 tests  failed",
+        "server          0 s      0 tests  not run",
         "=== slowest files, of 3 test-seconds",
         "     3 s  tests/test_a.py",
         "=== omitted: slow tests, tests that need java, postgres, chromium, node, litellm, search (see make test-all)",
@@ -167,22 +200,23 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
     ]
 
 
-@pytest.mark.parametrize(("stages", "count"), [("fast,server,alone", 10), ("fast,slow", 80)])
-def test_run_with_the_slow_stage_uses_all_examples(
-    stages: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("stages", "count", "test_count"), [("fast,server,alone", 10, 1), ("fast,slow", 80, 1), ("fast", 10, 0)]
+)
+def test_run_with_the_slow_stage_uses_all_examples_and_a_run_without_tests_fails(
+    stages: str, count: int, test_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: list[int] = []
 
     def store_count(stage: Stage, *_: object) -> None:
         counts.append(examples(80))
-        stage.exit_code = 0
+        stage.exit_code, stage.test_count = 0, test_count
 
     monkeypatch.setenv("TEST_EXAMPLES", "")
     monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
-    monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "")
     monkeypatch.setattr(run_tests, "run_stage", store_count)
     monkeypatch.setattr(run_tests, "install_server", lambda: None)
     monkeypatch.setattr(run_tests, "fork_server", nullcontext)
-    assert run_tests.main() == 0
+    assert run_tests.main() == (0 if test_count else 1)
     assert counts == [count] * len(stages.split(","))
