@@ -552,12 +552,12 @@ class HistoryReplay:
             return
         if self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
             if activity_id in self._tasks and apply_store_wait(self.scheduler, task_id, error, at=at) is not None:
-                self._await_store(task_id, at)
+                self._record_store_wait(task_id, at)
                 return
             apply = apply_failure if activity_id in self._tasks else apply_loading_failure
             apply(self.scheduler, task_id, error, at=at)
 
-    def _await_store(self, task_id: str, at: float) -> None:
+    def _record_store_wait(self, task_id: str, at: float) -> None:
         """Record that a call waits for the payload store; its node keeps running."""
         assert self.scheduler is not None
         if self.scheduler.is_stopped or task_id in self.scheduler.state.cancel_deadlines:

@@ -219,7 +219,7 @@ def apply_store_wait(
     wait_count = scheduler.state.store_waits.get(task_id, (0, 0))[0]
     if tool.is_foreign or (is_write and size_bytes) or wait_count >= MAX_STORE_WAITS:
         return None
-    scheduler.await_store(task_id, at=at, attempt=_attempts_that_called_tool(cause, _attempt_of(cause, 1)))
+    scheduler.record_store_wait(task_id, at=at, attempt=_attempts_that_called_tool(cause, _attempt_of(cause, 1)))
     return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (wait_count - 1) if wait_count else 0.0)
 
 

@@ -67,7 +67,10 @@ class SchedulerComponent:
         cls.hooks = frozenset(name for name in HOOKS if getattr(cls, name) is not getattr(SchedulerComponent, name))
 
     def needed_hooks(self) -> Collection[str]:
-        """Return which of `hooks` have to be called now; call `Scheduler.update_hooks` when the result changes."""
+        """Return which of `hooks` have to be called now.
+
+        When the result changes, the component has to call `Scheduler.update_hooks`.
+        """
         return self.hooks
 
     # Life cycle of a node.
@@ -96,7 +99,7 @@ class SchedulerComponent:
         """Complete the fields of a task, or prevent its start.
 
         Returns:
-            Whether the component has released the task's slots, and has ended the task or made it wait.
+            Whether the component has ended the task or made it wait. It has then also released the task's slots.
 
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: the task cannot start; its node fails.
@@ -148,10 +151,10 @@ class SchedulerComponent:
         """Act when no node changes any more: extend the plan, compensate, admit waiting nodes."""
 
     def on_idle(self, at: float) -> None:
-        """Handle that no further task can start now."""
+        """Act when no further task can start now."""
 
     def on_stop(self, at: float) -> None:
-        """Handle that the run was cancelled or aborted; all nodes that had not started have ended."""
+        """Act after the run was cancelled or aborted. All nodes that had not started have ended."""
 
     @property
     def next_timer(self) -> float | None:

@@ -1,8 +1,9 @@
-"""Extensions of the plan of a run: new nodes between the visible nodes and the hidden nodes (lookups and regions).
+"""Extensions: nodes that are added to the plan of a run.
 
-The definition of an existing node is never edited. A new node may replace an existing node, which it names in
-`supersedes`; the dependents of the replaced node become dependents of the new node. A run stores its extensions and
-passes them through continue-as-new.
+In the extended plan, the new nodes come after the visible nodes and before the hidden nodes (lookups and regions). The
+definition of an existing node is never edited. A new node may replace an existing node, which it names in `supersedes`;
+the dependents of the replaced node become dependents of the new node. A run stores its extensions and passes them
+through continue-as-new.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ class Extension:
     Args:
         base: number of visible nodes of the plan that is extended.
         nodes: new nodes: first the visible nodes, then their lookups; the first node has the number `base`.
-            Dependencies are numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
+            Their dependencies are node numbers in the extended plan.
         tools: declarations of the tools of the new nodes.
         projections: id of an existing node -> projections of its result that the new nodes read.
         output: new output of the run, as JSON with null at every binding, and its bindings; `None` keeps the output.

@@ -3,8 +3,8 @@
 The items of a small `for_each` are tasks of the run itself. A `for_each` over more than 500 items is split into
 batches, each executed by a child run. The scheduler treats a batch (`MapBatch`) like an item: it is a task, and the
 node ends when all its tasks have ended. A child run returns the number of its items per status and their results, so
-100,000 items cost the parent run as much as some hundred tasks. If the results are too large for the run, one more task
-joins them in the payload store.
+100,000 items cost the parent run as much as a few hundred tasks. If the results are too large for the run, one more
+task joins them in the payload store.
 
 This module must not import the scheduler.
 """
@@ -39,7 +39,7 @@ from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeSta
 from dagwright.core.model.tools import ToolDeclaration
 
 MAX_ITEMS = 250_000
-"""Maximum number of items of one `for_each`: 500 batches, each of which takes some hundred bytes in the run."""
+"""Maximum number of items of one `for_each`: 500 batches, each of which takes a few hundred bytes in the run."""
 MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for a node id."""
 _KEY_COST = 12
@@ -223,8 +223,8 @@ def outcome_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, No
 
 
 MAP_BATCH_ITEMS = 500
-"""Maximum number of items of a map without batches, and of one batch. A child run of 500 items has a history of about
-2,000 events."""
+"""Maximum number of items of one batch. A map with more items is split into batches, unless its items may ask people. A
+child run of 500 items has a history of about 2,000 events."""
 MAX_CONCURRENT_MAP_BATCHES = 4
 """Maximum number of concurrent batches of a node. They share the node's limit of concurrent items."""
 MAX_JOINED_INLINE_BYTES = 8 * 1024
@@ -246,7 +246,7 @@ class MapConcurrency:
 
 @dataclass(frozen=True, slots=True)
 class MapBatchEnd:
-    """Result of a batch.
+    """Status, results and first failure of a batch that has ended.
 
     Args:
         counts: status -> number of items that ended with it.
@@ -419,7 +419,7 @@ MAX_UNBATCHED_ITEMS = 5_000
 """Maximum number of items that are tasks of the run itself: starting and failing all of them in one activation takes
 0.2 s."""
 MAX_RUN_ITEMS = 1_000_000
-"""Maximum number of items of one run and its child runs: some thousand batches, which stay in memory."""
+"""Maximum number of items of one run and its child runs: a few thousand batches, which stay in memory."""
 _MAP_BATCH_COST = 40
 """Cost of a batch in units of the compute budget."""
 
@@ -506,7 +506,7 @@ class RunItems:
         if not is_batched:
             return [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         if isinstance(items, StoredList):
-            # Otherwise every batch would store and pass on the projections of the whole list.
+            # With the projected parts, each batch would store and pass on the parts of all items of the list.
             items = items.without_parts()
         batches = map_batches_of(items, self.map_concurrency(number, len(items)))
         scope.budget.spend(_MAP_BATCH_COST * len(batches))

@@ -248,7 +248,7 @@ class Propagation:
             for component in self.hooks.on_node_ended:
                 component.on_node_ended(ref, at)
             if status is NodeStatus.FAILED or state.plan.nodes[number].kind == "region":
-                self._handle_node_end(number, status, at, error)
+                self._handle_region_end_or_failure(number, status, at, error)
             return
         for component in self.hooks.on_node_ended:
             component.on_node_ended(ref, at)
@@ -256,7 +256,9 @@ class Propagation:
         if not state.items.open_counts[number]:
             self._end_items(number, at)
 
-    def _handle_node_end(self, number: int, status: NodeStatus, at: float, error: NodeError | None) -> None:
+    def _handle_region_end_or_failure(
+        self, number: int, status: NodeStatus, at: float, error: NodeError | None
+    ) -> None:
         """End the members of a region that ended, and abort a `fail_fast` run after the failure of a node."""
         state, node = self.state, self.state.plan.nodes[number]
         if node.kind == "region":

@@ -125,7 +125,7 @@ class Rebuild:
         Args:
             base, added_count: the numbers of nodes from `base` on grew by `added_count`.
 
-        Complexity: O(V + E), some microseconds each.
+        Complexity: O(V + E), a few microseconds per node or edge.
         """
         state = self.state
         state.plan = plan or state.plan
@@ -158,7 +158,7 @@ class Rebuild:
     def set_max_in_flight(self, count: int, at: float) -> None:
         """Change the number of tasks that may run at once, including batches of maps. Running tasks continue.
 
-        Complexity: O(V), 1-2 microseconds each.
+        Complexity: O(V), 1-2 microseconds per node.
 
         Raises:
             ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.

@@ -464,7 +464,7 @@ def _last_call_number(state: RunState, task_id: str, override: NodeOverride) -> 
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
-    """Return the status of a run whose nodes have all ended, if the run was not stopped."""
+    """Return the status of a run that was not stopped and whose nodes have all ended."""
     region_states = [state for _, state in _region_states(plan, records)]
     have_regions_passed = all(NodeStatus(name).is_passed for state in region_states for name in state["counts"])
     if have_regions_passed and all(record.status.is_passed for record in records):

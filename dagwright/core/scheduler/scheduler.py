@@ -256,7 +256,7 @@ class Scheduler(Generic[Features]):
         return True
 
     def complete_late(self, task_id: str, value: Any, *, attempt: Attempt) -> None:
-        """In a stopped run, record the result of a node whose call had ended before the stop, but was not reported."""
+        """Record the result of a call that ended before the run stopped, but was only reported after the stop."""
         record = self.state.record(self.state.items.ref(task_id))
         record.status, record.result, record.reason = NodeStatus.COMPLETED, value, None
         record.attempts, record.started_at = attempt.count, attempt.started_at
@@ -287,7 +287,7 @@ class Scheduler(Generic[Features]):
             self.propagation.end(ref, end.status, at, error=end.error)
             self.propagate(at)
 
-    def await_store(self, task_id: str, *, at: float, attempt: Attempt) -> int:
+    def record_store_wait(self, task_id: str, *, at: float, attempt: Attempt) -> int:
         """Record that the call of a running task waits for the payload store and is repeated afterwards.
 
         Args:
