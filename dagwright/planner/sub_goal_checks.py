@@ -13,7 +13,12 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import WorkerCard
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.worker_tools import PRECONDITION_MISSING, WorkerTool, omitted_slots, wrong_slot_message
+from dagwright.core.validation.worker_tools import (
+    PRECONDITION_MISSING,
+    WorkerTool,
+    null_or_omitted_slots,
+    wrong_slot_message,
+)
 from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import FieldParser
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
@@ -330,7 +335,7 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
     A `support` worker tool only looks the value up, so the planner may copy the value from the question. A deliverable
     would present the value to the person as if a worker tool had found it.
     """
-    for slot in omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
+    for slot in null_or_omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"
         hint = f"connect it to a sub-goal with the slot {slot!r}"
         yield Problem(PRECONDITION_MISSING, message, pointer(*at, "inputs"), sub_goal.node_id, hint)

@@ -330,7 +330,7 @@ def reference_key_message(key: str) -> str:
     return f"Invalid reference: the key {key!r:.80} holds a reference, and keys are never resolved"
 
 
-def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def references_in_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the path of each object key with a reference inside a JSON value, and the message for it.
 
     Args:

@@ -15,7 +15,7 @@ from dagwright.core.expressions.reference_parser import (
     contains_reference,
     item_hint,
     parse_template,
-    reference_keys,
+    references_in_keys,
     walk_texts,
 )
 from dagwright.core.expressions.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Template
@@ -119,13 +119,13 @@ class _Reader:
     def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
         self.references.problems.append(ReferenceProblem(code, message, at))
 
-    def report_keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
+    def report_references_in_keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
         """Report references in the keys of objects, which are not allowed."""
-        for path, message in reference_keys(value, self.ids):
+        for path, message in references_in_keys(value, self.ids):
             self.references.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
 
     def read_arguments(self, arguments: Mapping[str, Any]) -> None:
-        self.report_keys(arguments, at=("arguments",))
+        self.report_references_in_keys(arguments, at=("arguments",))
         for key, value in arguments.items():
             # Only objects and lists are walked: a walk is expensive, and nearly every argument is a plain value.
             if isinstance(value, dict | list):
@@ -145,7 +145,7 @@ class _Reader:
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
-        self.report_keys(for_each, at=("for_each",))
+        self.report_references_in_keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
             template = self.parse_text(text, at=("for_each", *path), items_allowed=False)
             if template is not None:
@@ -154,7 +154,7 @@ class _Reader:
     def read_question(self, human: Human, name: str) -> list[Binding]:
         """Return the bindings of a human request, with paths in its compiled form."""
         bindings: list[Binding] = []
-        self.report_keys(question_of(human), at=(name,))
+        self.report_references_in_keys(question_of(human), at=(name,))
         for path, text in walk_texts(question_of(human)):
             template = self.parse_text(text, at=(name, *path))
             if template is not None:

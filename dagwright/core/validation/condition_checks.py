@@ -24,7 +24,7 @@ _MAX_CONDITION_CHARACTERS = 4_000
 """Longest condition; people write far shorter conditions."""
 _LIBRARY_ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)")
 _WORD = re.compile(r"\w+|[^\w\s]+|\s")
-_AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
+_UNEXPECTED_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
 _MISSING_TOKEN = re.compile(r"missing '(.)' at")
 _QUOTED_CHARACTERS = 20
 """Longest quotation of a condition in a message."""
@@ -108,7 +108,7 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
     if isinstance(error, RecursionError) or "Recursion limit" in str(error):
         return BadCondition("the condition is nested too deep", hint="split it over several nodes")
     errors = sorted(_errors(text, error))
-    if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _unclosed_quote(text)) is not None:
+    if any(_UNEXPECTED_QUOTE.match(message) for _, message in errors) and (start := _unclosed_quote(text)) is not None:
         return BadCondition(f"{_position_text(text, start)}: the text after {text[start]} has no closing {text[start]}")
     if not errors:
         return BadCondition("not a CEL expression")

@@ -42,7 +42,7 @@ _EXPECTED_OF_INPUT = {
     1: "an object, such as {type: string, prompt: …}",
     2: "the name of a JSON type, or a list of them",
 }
-"""Expected values of `inputs`, of one input, and of the `type` of an input, by depth."""
+"""Depth in `inputs` -> expected value: 0 is `inputs` itself, 1 is one input, and 2 is the `type` of an input."""
 
 _EXPECTED_BY_ERROR = {
     "string_type": "a text",

@@ -96,7 +96,7 @@ def _problems_of_request_fields(human: Human) -> Iterator[FieldProblem]:
     if human.answer_schema is not None and human.type != "INFORMATION":
         yield ("schema",), f"'schema' belongs to an INFORMATION, and this request is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
-        yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never applies", "add deadline: 2d"
+        yield ("on_timeout",), "'on_timeout' has no effect without a 'deadline'", "add deadline: 2d"
     for path, step in _steps_of(human):
         if isinstance(step, OnTimeoutEscalate) and not step.escalate.strip():
             yield (*path, "escalate"), "expected the assignee to escalate to", None

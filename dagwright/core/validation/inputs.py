@@ -80,7 +80,7 @@ def problems_of_missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[
             "missing_input",
             f"the input {name!r} is missing" + (f": {schema['prompt']}" if schema.get("prompt") else ""),
             pointer("inputs", name),
-            hint=f"give it with --input {name}=VALUE, in Python with inputs={{{name!r}: VALUE}}",
+            hint=f"give it with --input {name}=VALUE, or in Python with inputs={{{name!r}: VALUE}}",
         )
         for name, schema in declared_inputs.items()
         if name not in values and "default" not in schema

@@ -45,7 +45,7 @@ class PlanValues:
 
     @classmethod
     def of_plan(cls, checked_plan: CheckedPlan) -> "PlanValues":
-        """Return the values of a checked plan."""
+        """Return the schemas of the values of a checked plan."""
         schemas = {name: checked_plan.inputs.get(name) for name in checked_plan.plan.inputs}
         values = cls(inputs={name: ValueSchema(schema) for name, schema in schemas.items() if schema})
         for index, node in enumerate(checked_plan.nodes):
@@ -161,7 +161,10 @@ def schema_of_answer(human: Human) -> ValueSchema:
 
 
 def schema_of_output(checked_plan: CheckedPlan) -> ValueSchema:
-    """Return the schema of the output of a plan; by default the results of the nodes without dependents."""
+    """Return the schema of the output of a plan.
+
+    If the plan declares no output, the output has the results of the nodes without dependents.
+    """
     values = PlanValues.of_plan(checked_plan)
     if checked_plan.plan.output is None and not checked_plan.output_bindings:
         with_dependents = {number for numbers in checked_plan.dependencies for number in numbers}

@@ -13,7 +13,7 @@ from dagwright.core.expressions.reference_parser import (
     KEY_HINT,
     BadReferences,
     parse_template,
-    reference_keys,
+    references_in_keys,
     walk_texts,
 )
 from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
@@ -349,7 +349,7 @@ class _Checker:
 
     def _read_output(self, plan: PlanDocument, numbers: Mapping[str, int]) -> list[Binding]:
         bindings: list[Binding] = []
-        for path, message in reference_keys(plan.output, numbers):
+        for path, message in references_in_keys(plan.output, numbers):
             self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=KEY_HINT)
         for path, text in walk_texts(plan.output):
             try:

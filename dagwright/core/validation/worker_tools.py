@@ -104,7 +104,7 @@ def problems_of_worker_call(
     card, tool_name = worker_tool.card, worker_tool.tool.name
     properties = (worker_tool.tool.input_schema or {}).get("properties", {})
     keys = {parameter_name(key, properties): key for key in node.arguments}
-    for slot in omitted_slots(card, node.arguments):
+    for slot in null_or_omitted_slots(card, node.arguments):
         key = keys.get(slot)
         hint = _producer_hint(slot, producers)
         message = f"{tool_name!r} requires the slot {slot!r}, but the arguments do not have it"
@@ -186,7 +186,7 @@ def _card_mismatches(node: Node, tool_name: str, card: WorkerCard) -> Iterator[W
 # Checks during a run.
 
 
-def omitted_slots(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
+def null_or_omitted_slots(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
     """Return the required slots of a worker tool that are missing or null in the arguments.
 
     Args:
@@ -225,13 +225,13 @@ def missing_slots(
         bindings: bindings of the arguments.
     """
     slots_and_references: list[tuple[str, str | None]] = []
-    null_or_omitted_slots = omitted_slots(card, arguments)
+    unset_slots = null_or_omitted_slots(card, arguments)
     for slot in card.requires:
         slot_bindings = [binding for binding in bindings if _is_argument_of(binding[0], slot)]
         null_template = next((template for path, template in slot_bindings if _value_at(arguments, path) is None), None)
         if null_template is not None:
             slots_and_references.append((slot, "".join(map(str, null_template))))
-        elif slot in null_or_omitted_slots:
+        elif slot in unset_slots:
             slots_and_references.append((slot, None))
     return slots_and_references
 
@@ -291,7 +291,7 @@ def _is_argument_of(path: BindingPath, slot: str) -> bool:
 
 
 def _value_at(value: Any, path: BindingPath) -> Any:
-    """Return the value at a path, or the innermost value on the path, such as a value reference."""
+    """Return the value at a path. If a value on the path lacks the next step (a value reference), return that value."""
     for step in path:
         is_key = isinstance(value, Mapping) and step in value
         is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)

@@ -222,7 +222,7 @@ def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: 
         "note: the plan does not use @cbuu, which `context` gives; it uses no context names",
         "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
         "plan.json: missing_input at /inputs/d: the input 'd' is missing "
-        "(give it with --input d=VALUE, in Python with inputs={'d': VALUE})",
+        "(give it with --input d=VALUE, or in Python with inputs={'d': VALUE})",
     ]
 
 
