@@ -181,8 +181,7 @@ def duration_text(node: DrawnNode) -> str:
 def draw_plan(checked: CheckedPlan) -> Drawing:
     """Return the drawing of a checked plan.
 
-    Raises:
-        CyclicGraph: when the drawing is rendered, if the plan has a dependency cycle.
+    If the plan has a dependency cycle, the drawing raises `CyclicGraph` when it is rendered.
     """
     nodes = [
         DrawnNode(

@@ -106,9 +106,10 @@ def layout_graph(
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the layer of each node: the length of the longest path to the node.
+    """Return the layer of each node.
 
-    A root is placed in the layer before its leftmost dependent.
+    A root is in the layer before its leftmost dependent. For all other nodes, the layer is the length of the longest
+    path to the node.
     """
     successors: list[list[int]] = [[] for _ in range(count)]
     unplaced_predecessors = [0] * count

@@ -33,7 +33,7 @@ class Work:
     Args:
         field: `tool`, `agent`, `human` or `plan`.
         value: value of that field.
-        name: name from which an ID is derived.
+        name: name from which the ID of the node is derived.
         parameters: parameters of its tool, or inputs of its sub-plan, if they are known.
     """
 
@@ -145,7 +145,9 @@ def inspect_added_node(
     values: PlanValues,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[NodeInspection, list[Problem]]:
-    """Check a node that is added to a plan. Return the inspected node and its problems, with pointers from the node.
+    """Check a node that is added to a plan; return the inspected node and its problems.
+
+    The pointers of the problems are relative to the node.
 
     Args:
         node_document: the node in the plan format.
@@ -184,8 +186,8 @@ def relative_to_node(problem: Problem) -> Problem:
 def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
     """Yield a problem for each handle that cannot be used.
 
-    The handle is in a constant field, belongs to another plan, or reads an item of a list over which the node does not
-    iterate.
+    A handle cannot be used if it is in a constant field, belongs to another plan, or reads an item of a list over which
+    the node does not iterate.
     """
     for path, use in uses:
         at = pointer(*path)
@@ -202,7 +204,7 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
             hint = f"give the list{list_text} to for_each="
             yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
         elif use.differs_per_item and use.list_handle is not None and str(use.list_handle) != node.for_each:
-            message = f"{use.handle!r} is an item of {use.list_handle!r}, and for_each is {node.for_each!s:.80}"
+            message = f"{use.handle!r} is an item of {use.list_handle!r}, but for_each is {node.for_each!s:.80}"
             yield Problem("invalid_reference", message, at, node.id, "use .item of the list that is given to for_each=")
 
 

@@ -124,7 +124,7 @@ class Text:
             if spec or conversion:
                 raise TypeError(f"{{{name}}}: a value cannot be formatted before the plan runs")
             if name not in values:
-                raise TypeError(f"the text has {{{name}}}, and no value {name!r} is given")
+                raise TypeError(f"the text has {{{name}}}, but no value {name!r} is given")
             parts = _with_part(parts, values[name])
             used_names.add(name)
         if unused_names := sorted(values.keys() - used_names):

@@ -103,7 +103,7 @@ async def load_region_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str,
 def parse_region(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRegion:
     """Parse an offloaded region loaded by `load_region_pages`.
 
-    Takes about 10 us per node. Other threads can run between the pages.
+    Parsing takes about 10 us per node. Other threads can run between the pages.
 
     Raises:
         ValueError: the pages are not those of a region.

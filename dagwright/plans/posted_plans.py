@@ -86,7 +86,7 @@ class RejectedPlan:
 
 
 def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile]) -> PostedPlan:
-    """Return a posted plan with only the published plans that the plan can name.
+    """Return a posted plan with the published plans whose names or file names occur in it.
 
     Args:
         published: published plans by name.

@@ -106,7 +106,7 @@ def _check_document(
     """Return the checked plan of a document.
 
     Raises:
-        PlanInvalid: with the problems of single values, and those of the whole plan that would certainly fail a run.
+        PlanInvalid: single values are invalid, or the whole plan has problems that would certainly make a run fail.
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
     hint_budget = HintBudget(MAX_HINT_COST)
@@ -222,7 +222,7 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
 
 
 def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
-    """Return a problem for each input name that the plan neither declares nor reads, up to the maximum."""
+    """Return a problem for each input name that the plan neither declares nor reads, at most `MAX_PROBLEMS + 1`."""
     unused = unused_names(checked, names)
     used_names = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
     return unknown_input_problems(unused, used_names)
@@ -343,21 +343,21 @@ def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], probl
 def compile_within_limits(checked: CheckedPlan) -> CompiledPlan:
     """Return the compiled form of a valid plan, or reject the plan if it is too large for a run.
 
-    A plan that is a single region would take long to compile. For such a plan, only the node of the region is
-    returned, without inner nodes.
+    If the plan certainly becomes a single region that fits into a run, compiling it would only take time. For such a
+    plan, the result has only the node of the region, without inner nodes.
 
     Raises:
         PlanInvalid: the plan is too large.
     """
-    if _is_one_small_region(checked):
+    if _fits_as_one_region(checked):
         return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
     compiled = with_regions(with_agent_sub_plans(compiled_form(checked), checked.tools))
     _reject_too_large(compiled, checked)
     return compiled
 
 
-def _is_one_small_region(checked: CheckedPlan) -> bool:
-    """Return whether a plan is certainly a single region. Such a plan fits into a run, but takes long to compile."""
+def _fits_as_one_region(checked: CheckedPlan) -> bool:
+    """Return whether a plan certainly becomes a single region that fits into a run."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
     region_tools = [
         tool

@@ -44,7 +44,7 @@ _STEP_TYPES = frozenset({str, int})
 def compiled_plan_problem(plan: CompiledPlan) -> str | None:
     """Return a sentence about the first problem of a node, a tool or the output of a plan, or `None`.
 
-    Complexity: O(V + bindings), some microseconds per node.
+    Complexity: O(V + bindings), a few microseconds per node.
     """
     inputs: Any = plan.inputs
     if not isinstance(inputs, Mapping) or not all(isinstance(value, Mapping) for value in inputs.values()):

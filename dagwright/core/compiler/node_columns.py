@@ -1,9 +1,10 @@
 """Columnar encoding of nodes, used in the input of a run and in the pages of a large plan.
 
-A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
+A node has about thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
 its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time of
 encoding each node as an object. Arguments that consist of bindings alone are omitted
-(`compiled.has_only_bound_arguments`). Bindings to results of these nodes have the node's number instead of its ID.
+(`compiled.has_only_bound_arguments`). A binding to the result of an encoded node has the number of that node instead of
+its ID.
 """
 
 from collections.abc import Mapping, Sequence

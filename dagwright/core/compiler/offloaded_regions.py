@@ -17,8 +17,8 @@ MIN_OFFLOADED_MEMBERS = 300
 Temporal UI shows them."""
 
 MAX_OUTPUT_NODES = 1_000
-"""Maximum number of end nodes that remain in a run as the output of a plan without `output`. If there are more,
-offloaded end nodes are missing from the output."""
+"""Maximum number of sinks (nodes without dependents) that remain in a run as the output of a plan without `output`. If
+there are more sinks, the offloaded sinks are missing from the output."""
 
 
 @dataclass(frozen=True, slots=True)
