@@ -66,9 +66,9 @@ class BudgetSignals:
             self._poll_task = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
-        """Repeat the report, with increasing pauses, while calls wait for a grant.
+        """Send reports without changes, with increasing pauses, while calls wait for a grant.
 
-        A report fails if the parent run no longer exists.
+        A report fails if the parent run no longer exists. Without reports, the calls would then wait without end.
         """
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.requested_calls:

@@ -27,8 +27,8 @@ from dagwright.workflows.timers import now_s
 _MAX_UPDATES = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
 _EXECUTION_TO_DELETE = "deleted"
-"""Field of the input: ID of the execution to delete. The previous execution is not deleted, because a client may still
-wait for one of its updates. So this is the execution before the previous execution.
+"""Field of the input: ID of the execution to delete. It is the execution before the previous execution. The previous
+execution is not deleted, because a client may still wait for one of its updates.
 """
 
 

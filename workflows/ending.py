@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 
 async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end, even if a cancellation arrives meanwhile: the nodes have already ended."""
+    """Await a coroutine to its end, even if the run is cancelled meanwhile.
+
+    Call it only after all nodes have ended, so that a cancellation has nothing left to stop.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

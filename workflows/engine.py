@@ -3,8 +3,9 @@
 There is no asyncio task per node. The ends of all activities are queued as events, one loop applies them, and one
 `wait_condition` waits for the next event. The engine reacts in the workflow task that received the event.
 
-A run with a long history continues as new only when no call is in flight: the end of a call would be lost.
-Sub-plans continue, because they are separate runs. A child workflow that a node calls as a tool counts as a call.
+A run with a long history continues as new only when no call is in flight, because the end of such a call would be lost.
+Sub-plans may be in flight, because they are separate runs. A child workflow that a node calls as a tool counts as a
+call.
 """
 
 import asyncio
@@ -205,7 +206,10 @@ class Engine:
 
     @property
     def is_last_execution(self) -> bool:
-        """Whether no other execution can follow. Then only the result of the run has the nodes that were added last."""
+        """Whether no other execution can follow.
+
+        If so, only the result of the run has the nodes that were added last.
+        """
         return self._limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
@@ -227,7 +231,7 @@ class Engine:
         await self._stop()
 
     async def finish_notifications(self) -> None:
-        """Send the remaining notifications to the webhook after the end; this takes some seconds at most."""
+        """Send the remaining notifications to the webhook after the end; this takes a few seconds at most."""
         await self._notifier.finish()
 
     async def run_while_idle(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -462,7 +466,7 @@ class Engine:
             apply_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
         if (wait := apply_store_wait(self.scheduler, task.id, error, at=at)) is not None:
-            self._await_store(task, wait, at)
+            self._start_store_wait(task, wait, at)
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)
         if task.ref.item is not None:
@@ -470,8 +474,11 @@ class Engine:
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
-    def _await_store(self, task: Task, wait: StoreWait, at: float) -> None:
-        """Wait for the payload store, then repeat a call. Meanwhile, the scheduler counts the call as running."""
+    def _start_store_wait(self, task: Task, wait: StoreWait, at: float) -> None:
+        """Start the wait for the payload store, after which a call is repeated.
+
+        During the wait, the call counts as running.
+        """
         if self.scheduler.is_stopped or task.id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
@@ -532,7 +539,7 @@ class Engine:
                 self._sub_plans.cancel(call_id, "its node was cancelled")
 
     def _abandon(self, task_id: str, call_id: str) -> None:
-        """Abandon a call that was cancelled and has not ended."""
+        """Abandon a cancelled call, if its record shows that the call has not ended."""
         record = self.scheduler.record_of(task_id)
         if record is not None and record.reason == STILL_OUTSIDE:
             self._handles.pop(task_id, None)

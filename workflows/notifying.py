@@ -1,4 +1,4 @@
-"""Send notifications of requests to a webhook, in parallel to the run.
+"""Send notifications of requests to a webhook while the run continues.
 
 A notification stays in the state of the run until the webhook has accepted the notification or the retries have ended.
 It is not lost at continue-as-new: the new execution sends the notification again with the same ID.

@@ -222,15 +222,17 @@ class PlanWorkflow(Steerable):
             raise MessageInvalid(str(error)) from None
         lost_tasks = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
         if lost_tasks:
-            raise MessageInvalid(f"the previous execution left {lost_tasks[0]!r} running, whose end would be lost")
+            raise MessageInvalid(f"the previous execution left {lost_tasks[0]!r} running, and its end would be lost")
         self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
 
     async def _continue_as_new(self, engine: Engine, run_input: RunInput) -> None:
         """End this execution and start the next one of the run, with an empty history.
 
         Signals that arrive meanwhile go to the next execution: the server does not end an execution that has not
-        received all of its signals. Events that arrive while a large state is stored have to be applied first, so the
-        method returns. If the state cannot be stored, the method also returns, and the run ends in this execution.
+        received all of its signals.
+
+        If events arrive while a large state is stored, the method returns, so that this execution applies them first.
+        If the state cannot be stored, the method also returns, and the run ends in this execution.
         """
         try:
             state = state_to_text(state_to_json(engine.scheduler))
@@ -305,8 +307,8 @@ class PlanWorkflow(Steerable):
             message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            # The message may be larger than the document, because its numbers may be longer, and the server ends a run
-            # that sends 2 MB.
+            # Numbers may be longer in the message than in the document, so the message may be larger. The server ends a
+            # run that sends 2 MB.
             limit_text = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
             text = f"the plan and its inputs have {len(encoded):,} bytes; {limit_text}"
             raise PlanRejected(error_json("too_large", text))

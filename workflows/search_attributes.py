@@ -1,9 +1,9 @@
 """Search attributes and memo of a run, used by lists of runs: its state, progress, assignees, requests and error.
 
 Each write is an event and work for the server, so the attributes are written when they change, at most once in five
-seconds, and at the end. The first assignee is written at once, so that the assignee finds the run without delay. A
-change of the progress alone is written together with other commands, at most once in 30 seconds: such a change starts
-no timer.
+seconds, and at the end. The first assignee is written at once, so that the assignee finds the run without delay. If
+only the progress has changed, no timer is started: the progress is written together with other commands, at most once
+in 30 seconds.
 """
 
 import asyncio

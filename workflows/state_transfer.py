@@ -50,7 +50,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
 
 
 async def create_compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
-    """Return the data with which the parent run can compensate this run after its end. A large state is stored first.
+    """Return the data with which the parent run can compensate this run later. A large state is stored first.
 
     Args:
         numbers: as in `put_state`.

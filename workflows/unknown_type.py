@@ -32,7 +32,7 @@ class UnknownTypeWorkflow:
 
     @workflow.run
     async def run(self, _arguments: Sequence[RawValue]) -> Any:
-        """Fail with the known types.
+        """Fail with an error that names the known types.
 
         Raises:
             ApplicationError: `UnknownWorkflowType`, if the execution started on this version.
