@@ -8,7 +8,7 @@
 - `feedback`: open requests of runs, answers to them, the inbox
 - `steering`: commands to runs
 - `forks`, `fork_runs`: forks of runs
-- `node_view`, `graph`, `run_lists`: documents of nodes, graphs and lists
+- `node_view`, `graph`, `run_lists`: JSON documents of nodes, graphs and lists of runs
 
 The package imports lower-level packages, such as `history` and `plans`, and never `interfaces`.
 """

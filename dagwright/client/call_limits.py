@@ -69,10 +69,10 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
         raise CommandRejected(str(error)) from None
     if parsed_subject.kind == "tool":
         await tools.check_service_tool("limited", parsed_subject.name)
-    replaced_settings = await server_limits.set_limit(
+    previous_settings = await server_limits.set_limit(
         client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by
     )
-    return limit_of(server_limits.LimitUse(replaced_settings.apply_change({"override": str(parsed_limit), "by": by})))
+    return limit_of(server_limits.LimitUsage(previous_settings.apply_change({"override": str(parsed_limit), "by": by})))
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
@@ -99,19 +99,19 @@ async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
 
 async def read_limits(client: TemporalClient) -> list[Limit]:
     """Return all limits with their current usage, by subject."""
-    return [limit_of(use) for use in await server_limits.list_uses(client)]
+    return [limit_of(usage) for usage in await server_limits.list_usages(client)]
 
 
-def limit_of(use: server_limits.LimitUse) -> Limit:
+def limit_of(usage: server_limits.LimitUsage) -> Limit:
     """Return the public form of a limit and its usage."""
-    settings = use.settings
+    settings = usage.settings
     return Limit(
         str(settings.subject),
         None if settings.limit is None else str(settings.limit),
         is_declared=settings.override is None and settings.declared_limit is not None,
         by=settings.by if settings.override is not None else None,
-        running=use.running_calls,
-        waiting=use.waiting_calls,
-        hold_reason=use.hold_reason,
-        daily_usage=use.used_up_reason or use.daily_usage,
+        running=usage.running_calls,
+        waiting=usage.waiting_calls,
+        hold_reason=usage.hold_reason,
+        daily_usage=usage.used_up_reason or usage.daily_usage,
     )

@@ -377,7 +377,7 @@ class Client:
         """Resume a paused tool. The waiting calls start gradually over a period.
 
         Args:
-            ramp: the period; by default a tenth of a second for each call, and at least 10 s.
+            ramp: the period; by default 0.1 s for each waiting call, and at least 10 s.
 
         Raises:
             CommandRejected: the tool is not paused, and none of its calls waits.
@@ -455,8 +455,8 @@ class Client:
 
     @contextmanager
     def _register_toolset(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
-        """Compile plans against the tools of a worker while the block lasts; `close` closes the worker."""
-        with self._tools.serving(toolset):
+        """Register a worker until the block ends: plans of the client may use its tools, and `close` closes it."""
+        with self._tools.register(toolset):
             self._worker_closers.append(close)
             try:
                 yield

@@ -39,8 +39,8 @@ class ClientTools:
         return len(self._served_toolsets)
 
     @contextmanager
-    def serving(self, toolset: Toolset) -> Iterator[None]:
-        """Compile plans against the tools of a worker while the block lasts.
+    def register(self, toolset: Toolset) -> Iterator[None]:
+        """Register the tools of a worker until the block ends: plans of the client may use them.
 
         Raises:
             ToolLoadError: another open worker has a different tool of the same name, or serves a queue of this worker

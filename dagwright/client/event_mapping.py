@@ -39,8 +39,8 @@ class ReportedState:
     """State of a run as the client has received it.
 
     Args:
-        task_states: displayed state of each node and item whose state has changed.
-        recorded_states: node or item -> its status and attempts in the history.
+        task_states: state of each node and item that live and durable events have reported.
+        recorded_states: node or item -> its status and attempts in the history, which durable events have reported.
         started_ids: nodes and items whose start was reported.
         request_ids: IDs of requests whose opening was reported.
         closed_request_ids: IDs of requests whose end was reported.
@@ -133,7 +133,7 @@ class EventMapper:
     """Maps the moments of one run to events.
 
     Args:
-        run: run that receives the answers to requests in events.
+        run: run that receives the answers if the client answers a request of an event; `None` if it cannot answer.
         reported_state: state that the client has received; updated by the mapper.
     """
 

@@ -34,11 +34,12 @@ _START_CURSOR = SubscriptionCursor(START)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A position in the events of a run, as text for example `1-145`: history event 145 of the first execution.
+    """A position in the events of a run.
 
-    A position within the events of one moment has three parts, for example `1-40.1-145.3`.
-    A moment is a position in the history at which the run was read. Any process can resume from a cursor, because the
-    cursor refers to the history.
+    The text `1-145` is the position after history event 145 of the first execution. Any process can resume from a
+    cursor, because the cursor refers to the history. A moment is a position in the history at which the run was read.
+    If a client has received only some events of a moment, the text has three parts: `1-40.1-145.3` is the position
+    after the third event of the moment 1-145, and 1-40 is the previous moment.
 
     Args:
         complete_position: history position up to which all events have been reported.
@@ -220,7 +221,7 @@ class TextDelta(RunEvent):
     """A piece of a model's response.
 
     Args:
-        node_id: node of the model call; `None` for the rest of a response, read when the run has ended.
+        node_id: node of the model call; `None` for a piece that was read from the output after the end of the run.
         offset: offset of the piece in the response, in characters.
         starts_over: discard earlier pieces; the response starts with this piece.
     """

@@ -110,7 +110,8 @@ class PlanChange:
     """A new plan for a fork, with everything that its check needs; can be pickled.
 
     Args:
-        plan: the plan as written, a `PostedPlan`, or the error of reading the plan.
+        plan: the plan as written, a `PostedPlan`, or the `PlanInvalid` that was raised when the text of the plan was
+            read.
         inputs: changed inputs.
         convert_inputs: converts the changed inputs.
         context: values of the names defined in the session.

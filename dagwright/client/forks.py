@@ -168,7 +168,7 @@ class Forks:
         )
 
     async def create_run_input(self, draft: ForkDraft) -> RunInput:
-        """Store the values of a fork durably, and return its run input without plan and inputs.
+        """Renew the stored values that a fork reuses, and return the run input of the fork without plan and inputs.
 
         Raises:
             ForkRejected: a reused result is lost.
@@ -251,7 +251,10 @@ class Forks:
         return RunSnapshot(0.0, refs=refs, origin=origin)
 
     async def _renew(self, plan: CompiledPlan, table: ReuseTable) -> None:
-        """Reset the age of the stored values that a fork reuses, because the clean-up deletes values by age."""
+        """Renew the stored values that a fork reuses, and add the projections that the plan of the fork reads.
+
+        The clean-up deletes values by age, and renewing a value resets its age.
+        """
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
@@ -344,11 +347,11 @@ def with_current_tools(
         rerun: nodes to execute again; if a planner node is among them, the nodes of its plan are omitted.
 
     Raises:
-        ForkRejected: nodes of the plan replaced other nodes, or the effects of a tool have changed.
+        ForkRejected: nodes of the plan have superseded other nodes, or the effects of a tool have changed.
     """
     plan = without_compensation(without_later_rounds(without_later_plans(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
-        advice = "give the intended plan as the `plan` of the fork"
+        advice = "pass the plan to run as the `plan` of the fork"
         if plan.has_planner:
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRejected(f"nodes of this run have superseded other nodes; {advice}")
@@ -360,7 +363,7 @@ def with_current_tools(
         if current_tool is not None and current_tool.effects is not tool.effects and name in called_tools:
             effects = current_tool.effects.value
             raise ForkRejected(
-                f"the effects of {name!r} are {effects} now; give the intended plan as the `plan` of the fork"
+                f"the effects of {name!r} are {effects} now; pass the plan to run as the `plan` of the fork"
             )
         declarations[name] = current_tool or tool
     nodes = [

@@ -24,7 +24,7 @@ PolicyOption = Mapping[str, Any] | str | Path
 """A policy, or a YAML or JSON file with a policy."""
 
 
-class RunSettings(TypedDict, total=False):
+class SharedRunOptions(TypedDict, total=False):
     """Options shared by runs of plans and runs of requests, in and outside of sessions.
 
     Args:
@@ -38,8 +38,8 @@ class RunSettings(TypedDict, total=False):
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
         title: title of the run in lists, if the plan has none.
-        fairness_key: group of runs that shares the slots of workers with other groups, 1 to 64 bytes.
-        fairness_weight: share of the group relative to others, 0.001 to 1,000; 1 by default.
+        fairness_key: name of a group of runs, 1 to 64 bytes. The groups share the slots of the workers.
+        fairness_weight: share of the group relative to other groups, 0.001 to 1,000; 1 by default.
     """
 
     deadline: Duration
@@ -55,7 +55,7 @@ class RunSettings(TypedDict, total=False):
     fairness_weight: float
 
 
-class PlanOptions(RunSettings, total=False):
+class PlanOptions(SharedRunOptions, total=False):
     """Options of a run of a plan, in or outside of a session.
 
     Args:
@@ -81,7 +81,7 @@ class StartOptions(PlanOptions, total=False):
     session: str
 
 
-class RequestOptions(RunSettings, total=False):
+class RequestOptions(SharedRunOptions, total=False):
     """Options of a request in natural language, in or outside of a session.
 
     Args:
@@ -90,7 +90,7 @@ class RequestOptions(RunSettings, total=False):
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: options of the profile `rounds`.
-        context: option of the profile `intents`: name -> `{"id", "name", "kind"}`.
+        context: option of the profile `intents`: name that the text may use -> entity `{"id", "name", "kind"}`.
         confidence: option of the profile `intents`, 0 to 1; intents with a lower confidence need approval.
         plan_only: end with the plan and do not run it.
         output_schema: JSON Schema of the answer.
@@ -118,14 +118,15 @@ class AskOptions(RequestOptions, total=False):
     session: str
 
 
-Options = TypeVar("Options", bound=RunSettings)
+Options = TypeVar("Options", bound=SharedRunOptions)
 
 _ROUNDS_OPTIONS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
 _INTENTS_OPTIONS: Sequence[str] = ("context", "confidence")
-_PLAN_OPTIONS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
+_PLANNING_OPTIONS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
+"""Options of the profiles that plan before the run of the plan: `plan` and `intents`."""
 
 
-def run_options(options: RunSettings) -> RunStartOptions:
+def run_options(options: SharedRunOptions) -> RunStartOptions:
     """Convert options to the options of a start request.
 
     Raises:
@@ -147,7 +148,7 @@ def run_options(options: RunSettings) -> RunStartOptions:
     )
 
 
-def model_config(options: RunSettings) -> ModelConfig:
+def model_config(options: SharedRunOptions) -> ModelConfig:
     """Return the model config of the options.
 
     Raises:
@@ -192,7 +193,7 @@ def reject_inapplicable_options(options: RequestOptions) -> None:
     inapplicable_options = {
         "plan": [*_ROUNDS_OPTIONS, *_INTENTS_OPTIONS],
         "intents": [*_ROUNDS_OPTIONS, "max_replans"],
-        "rounds": [*_INTENTS_OPTIONS, *_PLAN_OPTIONS],
+        "rounds": [*_INTENTS_OPTIONS, *_PLANNING_OPTIONS],
     }
     for name in inapplicable_options.get(profile, ()):
         if options.get(name):
@@ -207,7 +208,7 @@ def _budget(limits: Mapping[str, Any], *, is_interactive: bool) -> Mapping[str, 
         raise OptionInvalid(f"budget: {error}") from None
 
 
-def _fairness(options: RunSettings) -> Fairness | None:
+def _fairness(options: SharedRunOptions) -> Fairness | None:
     try:
         return fairness_of(options.get("fairness_key"), options.get("fairness_weight"))
     except FairnessInvalid as error:

@@ -67,7 +67,7 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """The run of a request.
+    """A request whose run can be started.
 
     Args:
         note: a hint for the user, for example about tools that plans cannot use.

@@ -93,7 +93,9 @@ class NodeResults(Mapping[str, "NodeResult"]):
     def _unknown_node_message(self, node_id: str) -> str:
         message = f"the result of the run {self._run_id!r} has no node {node_id!r}"
         if self.omitted:
-            return f"{message}; {self.omitted:,} nodes are not in the result: `await run.node({node_id!r})` reads one"
+            return (
+                f"{message}; {self.omitted:,} nodes are not in the result: `await run.node({node_id!r})` reads a node"
+            )
         hint = suggestion(node_id, [*self._nodes])
         return f"{message}; {hint}" if hint else message
 

@@ -98,9 +98,9 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        For three reasons, the query may match more runs; `matches` excludes them. A database may ignore the case of
-        titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. A run that continued
-        as new started before its current execution.
+        The query may match more runs, which `matches` excludes. A database may ignore the case of titles and tags. A
+        prefix of IDs is cut at the first character that a query cannot contain. `StartTime` is the start of the current
+        execution; a run that continued as new started earlier.
         """
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
@@ -224,7 +224,7 @@ _ERROR_OF_EXECUTION = {
     WorkflowExecutionStatus.TERMINATED: ("terminated", "the run was terminated"),
     WorkflowExecutionStatus.TIMED_OUT: ("timed_out", "the run exceeded its execution timeout"),
 }
-_UNKNOWN_ERROR = ("failed", "the run recorded no error; its status shows the reason")
+_UNKNOWN_ERROR = ("failed", "the run failed and recorded no error")
 
 
 def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSummary:

@@ -103,7 +103,7 @@ async def _send_as_update(
     finally:
         update_task.cancel()
     reply = response.get("message") if isinstance(response, dict) else None
-    return str(reply or "was answered")
+    return str(reply or f"the run accepted {kind.subject}")
 
 
 def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:

@@ -56,7 +56,7 @@ from dagwright.protocol.fairness import Fairness, fairness_in
 from dagwright.protocol.run_attributes import attributes_at_start, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
-from dagwright.server.call_limits import read_use
+from dagwright.server.call_limits import read_usage
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -87,7 +87,7 @@ class Runs:
     """The runs of one namespace.
 
     Args:
-        connection: client, and the search attributes that the namespace lacks.
+        connection: connection to the namespace.
         task_queue: task queue of the workflows.
         store: stores plans that are too large for the input of a run.
         has_webhook: whether the workers of the runs notify a webhook of requests.
@@ -102,7 +102,7 @@ class Runs:
         self._connection = connection
         self._task_queue = task_queue
         self.feedback = FeedbackClient(connection, self.reader)
-        """Requests of the runs to people."""
+        """Client for the requests that the runs send to people."""
         self.subscriptions = RunSubscriptions(self.reader)
         """Shared subscriptions to runs."""
         self.token_streams = TokenStreams(self._client, self.subscriptions)
@@ -273,8 +273,8 @@ class Runs:
 
     async def used_up_budget_text(self, owner: str) -> str | None:
         """Return why runs of an owner may call no model today; `None` if they may, or if this is unknown."""
-        use = await read_use(self._client, LimitSettings(Subject("owner", owner)))
-        return use.used_up_reason
+        usage = await read_usage(self._client, LimitSettings(Subject("owner", owner)))
+        return usage.used_up_reason
 
     async def is_open(self, workflow_id: str) -> bool:
         """Return whether there is an open run with this ID."""

@@ -39,5 +39,7 @@ class KnownTools:
         if declaration.effects is Effects.PURE:
             raise CommandRejected(f"{name!r:.80} cannot be {action}: it is pure, so it calls no service")
         if declaration.is_foreign:
-            message = "a worker of another application serves it; stop that worker, and the calls wait"
+            message = (
+                "a worker of another application serves it; if you stop that worker, the calls wait until it runs again"
+            )
             raise CommandRejected(f"{name!r:.80} cannot be {action}: {message}")

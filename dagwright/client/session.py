@@ -163,7 +163,9 @@ class Session:
         return (await self.state()).turns
 
     async def end(self) -> str:
-        """End the session after its current run, and accept no more turns. Return a confirmation.
+        """End the session after its current run, and accept no more turns.
+
+        Return the predicate of a sentence about the session, such as `has ended`.
 
         Raises:
             SessionNotFound: there is no open session.

@@ -1,7 +1,8 @@
 """Read, list and end sessions, and start turns in them.
 
 The state of a session is read from the memo of its workflow, so reading needs no worker. A turn is prepared for a
-version of the session. If the session has changed since, it rejects the turn, and the client prepares the turn again.
+version of the session. If the session has changed since then, the session rejects the turn, and the client
+prepares the turn again.
 """
 
 import asyncio
@@ -132,7 +133,7 @@ class Sessions:
     """The sessions of one namespace.
 
     Args:
-        connection: client, and the search attributes that the namespace lacks.
+        connection: connection to the namespace.
         runs: runs of the same namespace.
         task_queue: task queue of the workflows.
         ensure_served: ensures that a worker is running; called after the checks of the client, before a turn is sent
@@ -367,7 +368,9 @@ class Sessions:
             await asyncio.sleep(0.1)
 
     async def end(self, name: str) -> str:
-        """End a session, so that it accepts no more turns, and return a confirmation.
+        """End a session, so that it accepts no more turns.
+
+        Return the predicate of a sentence about the session, such as `has ended`.
 
         Raises:
             SessionNotFound: there is no open session with this name.

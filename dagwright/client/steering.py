@@ -125,7 +125,7 @@ class Steering:
     """Sender of commands to the runs of one namespace.
 
     Args:
-        connection: client, and the search attributes that the namespace lacks.
+        connection: connection to the namespace.
         timeout_s: seconds to wait for a worker before a command is sent as a signal.
     """
 

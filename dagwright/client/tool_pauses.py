@@ -66,7 +66,7 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
     """Resume a paused tool, and let its waiting calls start over a period.
 
     Args:
-        ramp_s: seconds; `None` is a tenth of a second for each call, and at least 10 s.
+        ramp_s: the period in seconds; `None` for 0.1 s for each waiting call, and at least 10 s.
 
     Raises:
         CommandRejected: the tool is not paused, and none of its calls waits.

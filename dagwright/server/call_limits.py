@@ -48,12 +48,12 @@ class LimitUnreachable(DagwrightError):
 
 
 class LimitMessageRejected(LimitUnreachable):
-    """A limit of another version rejects a message; sending the message again does not help."""
+    """The workflow of a limit has another version and rejects a message; sending the message again does not help."""
 
 
 @dataclass(frozen=True, slots=True)
-class LimitUse:
-    """A limit and its use.
+class LimitUsage:
+    """A limit and its current usage.
 
     Args:
         running_calls: number of calls that run with a lease; only a concurrency limit has leases. `None` if the limit
@@ -84,7 +84,7 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
         try:
             settings = await _settings_of(workflow)
         except CallLimitInvalid:
-            # A limit of another version, or a limit that is not configured yet.
+            # The workflow of the limit has another version, or the limit is not configured yet.
             continue
         limits[settings.subject] = settings
     return dict(sorted(limits.items()))
@@ -153,35 +153,35 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, reason:
                 raise
 
 
-async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
-    """Return the use of a limit; only the settings if the limit does not run or does not respond."""
+async def read_usage(client: Client, settings: LimitSettings) -> LimitUsage:
+    """Return the usage of a limit; only the settings if its workflow is not running or does not respond."""
     handle = _handle(client, settings.subject)
     try:
-        use = await handle.query(
+        usage = await handle.query(
             wire.QUERY_LIMIT_USE,
             reject_condition=QueryRejectCondition.NOT_OPEN,
             rpc_timeout=timedelta(seconds=_QUERY_TIMEOUT_S),
         )
     except (RPCError, WorkflowQueryRejectedError):
-        return LimitUse(settings)
-    return LimitUse(
+        return LimitUsage(settings)
+    return LimitUsage(
         settings,
-        int(use["running"]),
-        int(use["waiting"]),
-        use["hold_reason"],
-        daily_usage=use.get("daily_usage"),
-        used_up_reason=use.get("used_up"),
+        int(usage["running"]),
+        int(usage["waiting"]),
+        usage["hold_reason"],
+        daily_usage=usage.get("daily_usage"),
+        used_up_reason=usage.get("used_up"),
     )
 
 
-async def list_uses(client: Client) -> list[LimitUse]:
-    """Return all limits with their use, sorted by subject.
+async def list_usages(client: Client) -> list[LimitUsage]:
+    """Return all limits with their usage, sorted by subject.
 
     Raises:
         RPCError: the server does not respond.
     """
     limits = await list_limits(client)
-    return [*await asyncio.gather(*(read_use(client, settings) for settings in limits.values()))]
+    return [*await asyncio.gather(*(read_usage(client, settings) for settings in limits.values()))]
 
 
 def _handle(client: Client, subject: Subject) -> WorkflowHandle[Any, Any]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.server.locks import acquire_lock, is_locked, is_owned
+from dagwright.server.locks import acquire_lock, is_file_locked, is_locked
 from dagwright.store.private_files import make_private_folder
 
 _MAX_LOG_BYTES = 5_000_000
@@ -107,7 +107,7 @@ class Daemon:
             OSError: there is no shell, or the folder is not writable.
         """
         make_private_folder(self.folder)
-        # A command that checks whether the process is running owns the lock for an instant, so wait a moment.
+        # A command that checks whether the process is running holds the lock for an instant, so wait a moment.
         descriptor = await acquire_lock(self.lock_path, timeout_s=1)
         try:
             self._pid_path.unlink(missing_ok=True)
@@ -157,7 +157,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class DaemonHandle:
-    """Handle of a process, identified by the lock that the process owns; valid even if the lock file is deleted.
+    """Handle of a process, identified by the lock that the process holds; valid even if the lock file is deleted.
 
     Args:
         lock_path: original path of the lock file.
@@ -174,11 +174,11 @@ class DaemonHandle:
             is_found = os.path.samestat(self.lock_path.stat(), os.fstat(self.descriptor))
         except OSError:
             is_found = False
-        return not is_found and is_owned(self.descriptor)
+        return not is_found and is_file_locked(self.descriptor)
 
-    async def end(self, *, grace_s: float = _GRACE_S) -> None:
+    async def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Stop the process, gracefully if it ends within `grace_s` seconds."""
-        await _stop_process(self.pid, lambda: is_owned(self.descriptor), grace_s=grace_s)
+        await _stop_process(self.pid, lambda: is_file_locked(self.descriptor), grace_s=grace_s)
 
     def close(self) -> None:
         """Release the handle; the process continues."""

@@ -2,8 +2,8 @@
 
 A holder is a command that needs the server.
 
-Files in the state folder: `server.lock` (owned by the server process itself, so that no two servers open one
-database), `server.json` (address, UI, PID, version), `server.pid`, `server.log`, `temporal.db`, `start.lock` (owned
+Files in the state folder: `server.lock` (locked by the server process itself, so that no two servers open one
+database), `server.json` (address, UI, PID, version), `server.pid`, `server.log`, `temporal.db`, `start.lock` (locked
 by the command that changes any of these files), `holders/` (a locked file for each holder),
 `kept` (the PID of a server that continues without holders) and `workers/` (background workers).
 """
@@ -47,8 +47,8 @@ DYNAMIC_CONFIG = {
 }
 """Settings that make a dev server three to nine times faster than its defaults: measured on server 1.29.1.
 
-The last two are limits of failures: by default the server stores up to 4 KiB of the failure of a retried call,
-and `Failure exceeds size limit` in place of a larger failure. A tool's failure has up to 20 KiB (activities/errors.py).
+The last two raise the size limit for the failure of a retried call to 64 KiB. The default is 4 KiB: the server replaces
+a larger failure by `Failure exceeds size limit`. The failure of a tool has up to 20 KiB (activities/errors.py).
 """
 
 _HOST = "127.0.0.1"
@@ -152,7 +152,7 @@ class LocalServer:
         if new_handle is not None:
             # If the state folder was deleted in the meantime, no other command could find the server to stop it.
             if new_handle.is_lost():
-                await new_handle.end()
+                await new_handle.stop()
             new_handle.close()
         if self._folder.is_dir():
             async with self._start_lock():
@@ -166,7 +166,7 @@ class LocalServer:
                 write_private(self._keep_file, str(pid))
 
     def find(self, namespace: str = "default") -> Server | None:
-        """Return the server if its process is running. This does not hold the server."""
+        """Return the server if its process is running. The caller does not become a holder, so the server may stop."""
         with self._report_unusable_files():
             record = self._read_record()
             if record is None or not self._daemon.is_running():
@@ -231,7 +231,7 @@ class LocalServer:
             raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
 
     def _report_other_start(self) -> None:
-        # Commands that only find a running server own the lock for a moment.
+        # Commands that only find a running server hold the lock for a moment.
         if not self._daemon.is_running():
             print_progress("waiting for another command that is starting the server")
 
@@ -330,8 +330,9 @@ class LocalServer:
         binary = await get_binary(self._cache_home, preferred_version=state_version)
         if state_version not in (None, binary.server_version):
             raise ServerUnreachable(
-                f"the runs in {self._folder} were made by Temporal server {state_version}, and {binary.path} is "
-                f"{binary.server_version}: put {state_version} on the path, or use another state folder"
+                f"the runs in {self._folder} were stored by Temporal server {state_version}, and {binary.path} has "
+                f"server {binary.server_version}: put a `temporal` program with server {state_version} on the path, or "
+                "use another state folder"
             )
         return binary
 
@@ -349,7 +350,7 @@ class LocalServer:
     async def _start(self, binary: Binary, *, namespace: str, previous_record: _Record | None) -> _Record:
         # Reuse the previous ports, so that running commands find the restarted server.
         addresses = [None, None] if previous_record is None else [previous_record.address, previous_record.ui_url]
-        # The UI accepts any `Host` header, and does not check the owners and scopes of keys.
+        # With API keys, the server has no UI: the UI does not check the keys, and accepts any `Host` header.
         ports = _free_ports(*(addresses[:1] if self._api_keys.exists() else addresses))
         port, ui_url = ports[0], f"http://{_HOST}:{ports[1]}" if len(ports) > 1 else None
         program = str(binary.path)

@@ -1,4 +1,4 @@
-"""File locks that the kernel releases when their last owner exits for any reason.
+"""File locks that the kernel releases when the last process that holds them exits for any reason.
 
 They show reliably whether a process is running: a PID can be reused by another process, a file lock cannot. POSIX only.
 """
@@ -15,7 +15,7 @@ _POLL_INTERVAL_S = 0.05
 
 
 def try_lock(path: Path) -> int | None:
-    """Return a descriptor that owns the exclusive lock on `path`; `None` if another process owns it."""
+    """Return a descriptor that holds the exclusive lock on `path`; `None` if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,19 +29,19 @@ def try_lock(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process owns the lock. Concurrent checks do not disturb each other: they use shared locks."""
+    """Return whether a process holds the lock. Concurrent checks do not disturb each other: they use shared locks."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        return is_owned(descriptor)
+        return is_file_locked(descriptor)
     finally:
         os.close(descriptor)
 
 
-def is_owned(descriptor: int) -> bool:
-    """Return whether a process owns the lock of an open file, which may have been deleted."""
+def is_file_locked(descriptor: int) -> bool:
+    """Return whether a process holds the lock of an open file, which may have been deleted."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,14 +51,14 @@ def is_owned(descriptor: int) -> bool:
 
 
 async def acquire_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> int:
-    """Wait for the exclusive lock on `path` and return the descriptor that owns it.
+    """Wait for the exclusive lock on `path` and return the descriptor that holds it.
 
     Args:
         timeout_s: seconds to wait, > 0.
         on_wait: called once if the lock is not free within a second.
 
     Raises:
-        TimeoutError: another process still owns the lock.
+        TimeoutError: another process still holds the lock.
     """
     started_at = time.monotonic()
     while (descriptor := try_lock(path)) is None:
@@ -76,7 +76,7 @@ async def acquire_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], No
 async def holding_lock(
     path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None
 ) -> AsyncIterator[None]:
-    """Own the exclusive lock on `path` during the block; arguments and errors as in `acquire_lock`."""
+    """Hold the exclusive lock on `path` during the block; arguments and errors as in `acquire_lock`."""
     descriptor = await acquire_lock(path, timeout_s=timeout_s, on_wait=on_wait)
     try:
         yield

@@ -88,8 +88,8 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         return None
     if execution.workflow_type in wire.NOTE_WORKFLOWS:
         return None
-    # For a workflow of another application, its own start time is enough: it has a reference to a stored value only if
-    # a person passed the reference after that start.
+    # A workflow of another application needs no earlier start time: it has a reference to a stored value only if a
+    # person passed the reference to this execution.
     first_run_id: str | None = execution.run_id
     chain_started_at = None
     root_id = None

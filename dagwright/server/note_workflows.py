@@ -1,4 +1,4 @@
-"""Notes on the Temporal server. A note is an open workflow without a worker, and its memo contains facts.
+"""Notes: facts that are stored on the Temporal server, in the memos of open workflows without a worker.
 
 Starting a note is atomic, all workers and commands see it immediately, and no crash removes it. The callers define
 the subjects of notes.

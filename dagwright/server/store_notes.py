@@ -113,13 +113,13 @@ def _reject_other_store(
     adopt_hint = "to use this store without the values of the other store, run `dagwright store adopt --yes`"
     if own_store.location == current_store.location:
         raise StoreMismatch(
-            f"the ID of the payload store {own_store.location} has changed: its values were removed, or its disk "
-            f"is not mounted (ID {own_store.store_id[:12]}, before {current_store.store_id[:12]}): restore it; "
-            f"{adopt_hint}"
+            f"the ID of the payload store {own_store.location} has changed from {current_store.store_id[:12]} to "
+            f"{own_store.store_id[:12]}: its values were removed, or its disk is not mounted; restore the values, or "
+            f"mount the disk; {adopt_hint}"
         )
     raise StoreMismatch(
         f"the workers of task queue {task_queue!r} in namespace {namespace!r} use the payload store "
-        f"{current_store.location} (ID {current_store.store_id[:12]}), and this process has {own_store.location} "
+        f"{current_store.location} (ID {current_store.store_id[:12]}), and this process uses {own_store.location} "
         f"(ID {own_store.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with "
         f"its file `store-id`; {adopt_hint}"
     )

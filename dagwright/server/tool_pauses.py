@@ -136,7 +136,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
     """Resume a tool, and start its paused calls gradually. Idempotent: the tool need not be paused.
 
     Args:
-        ramp_s: seconds over which the calls start; `None` means 0.1 s per call, and at least 10 s.
+        ramp_s: seconds over which the calls start; `None` for 0.1 s for each waiting call, and at least 10 s.
     """
     pause = await find_tool_pause(client, tool)
     if pause is not None:

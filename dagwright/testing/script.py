@@ -235,7 +235,7 @@ class Script:
             return (
                 f"{position} would match, but it is used up ({self._used_counts[index]} of {self._steps[index].times})"
             )
-        return f"the most similar is {position}, which differs in {', '.join(mismatches[index])}"
+        return f"the most similar step is {position}; the call does not match its {', '.join(mismatches[index])}"
 
     def record_violation(self, call: ReceivedCall, text: str) -> None:
         """Record a request that violates the protocol."""

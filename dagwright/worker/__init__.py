@@ -1,4 +1,4 @@
 """A worker: `serving` composes workflows, activities and tools. `missing_tools` releases calls that waited for a tool.
 
-It imports workflows, activities and the packages that these use, but never `client` or `interfaces`.
+The package imports workflows, activities and the packages that these use, but never `client` or `interfaces`.
 """

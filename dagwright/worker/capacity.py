@@ -24,10 +24,10 @@ from dagwright.settings import (
 )
 
 _MIN_SLOTS = 4
-"""Minimum number of slots for calls: other processes that keep the machine busy must not stop a worker."""
+"""Minimum number of slots for calls. Without a minimum, a worker would stop while other processes use the machine."""
 _SLOT_INTERVAL = timedelta(milliseconds=20)
-"""Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 calls four times slower
-(docs/contributing/internals/temporal.md)."""
+"""Wait before each slot above `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
+slower (docs/contributing/internals/temporal.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class WorkerCapacity:
         )
 
 
-FULL_CAPACITY = WorkerCapacity()
+DEFAULT_CAPACITY = WorkerCapacity()
 """Capacity of a process that serves everything with the default slots."""
 
 

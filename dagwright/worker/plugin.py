@@ -188,20 +188,20 @@ class _SeparateQueueWorker:
         self._toolset = load(task_queue)
         self._task_queue = task_queue
         self._settings = settings
-        self._active_block_count = 0
+        self._open_block_count = 0
         self._stop_event = asyncio.Event()
         self._serving_task: asyncio.Task[None] | None = None
         self._start_future: asyncio.Future[None] | None = None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve the queue until the last active block exits.
+        """Serve the queue until the last of the concurrent `serving` blocks ends.
 
         Raises:
             StoreMismatch: the other workers of the queue use another payload store.
             StoreUnavailable: the payload store does not respond.
         """
-        self._active_block_count += 1
+        self._open_block_count += 1
         try:
             # A separate task, because the first worker to start may not be the last to stop.
             if self._serving_task is None or self._start_future is None:
@@ -211,8 +211,8 @@ class _SeparateQueueWorker:
             await asyncio.shield(self._start_future)
             yield
         finally:
-            self._active_block_count -= 1
-            if not self._active_block_count and (serving_task := self._serving_task) is not None:
+            self._open_block_count -= 1
+            if not self._open_block_count and (serving_task := self._serving_task) is not None:
                 self._serving_task = None
                 self._stop_event.set()
                 await asyncio.wait([serving_task])
@@ -314,7 +314,7 @@ _SDK_DEFAULTS: Mapping[str, Any] = {
     name: parameter.default for name, parameter in inspect.signature(Worker.__init__).parameters.items()
 }
 _WORKER_SETTINGS: Mapping[str, Any] = {
-    # With the SDK's default, runs continue later after their worker died.
+    # With the SDK's default, a run continues at the earliest 10 s after its worker died.
     "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
     # With the SDK's default, cancellations and streamed text arrive late.
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,

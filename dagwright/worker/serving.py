@@ -58,7 +58,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.tool_directory import publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset
-from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity
+from dagwright.worker.capacity import DEFAULT_CAPACITY, WorkerCapacity
 from dagwright.worker.missing_tools import release_calls_periodically
 from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.call_limit import CallLimitWorkflow
@@ -208,7 +208,7 @@ def create_workers(
     *,
     task_queue: str,
     models: ModelClients | None = None,
-    capacity: WorkerCapacity = FULL_CAPACITY,
+    capacity: WorkerCapacity = DEFAULT_CAPACITY,
 ) -> list[Worker]:
     """Create the workers of a process: one for each queue, each with workflows, built-in tools and the queue's tools.
 
@@ -304,7 +304,7 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def serving(
-    client: Client, toolset: Toolset, *, task_queue: str, capacity: WorkerCapacity = FULL_CAPACITY
+    client: Client, toolset: Toolset, *, task_queue: str, capacity: WorkerCapacity = DEFAULT_CAPACITY
 ) -> AsyncIterator[None]:
     """Serve runs and tools until the block ends; with a role in `capacity`, only runs or only tools.
 

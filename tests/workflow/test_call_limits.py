@@ -26,7 +26,7 @@ from dagwright.server.call_limits import (
     declare_limit,
     hold_calls,
     list_limits,
-    read_use,
+    read_usage,
     remove_limit,
     send_limit_message,
     set_limit,
@@ -113,13 +113,13 @@ async def test_concurrency_limit_is_never_exceeded_and_each_call_runs(served_run
     handles = [await served_runs.start(service.plan(8)) for _ in range(2)]
     limits = await list_limits(served_runs.client)
     await eventually(lambda: service.running_count == 3)
-    use = await read_use(served_runs.client, limits[service.subject])
-    assert (use.running_calls, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
+    usage = await read_usage(served_runs.client, limits[service.subject])
+    assert (usage.running_calls, usage.settings.by, str(usage.settings.limit)) == (3, "ann", "concurrency=3")
     assert [(await document_of(handle))["status"] for handle in handles] == ["completed"] * 2
     assert (len(service.starts), service.max_running_count, set(service.attempts)) == (16, 3, {1})
 
     async def is_free() -> bool:
-        return (await read_use(served_runs.client, limits[service.subject])).running_calls == 0
+        return (await read_usage(served_runs.client, limits[service.subject])).running_calls == 0
 
     await eventually(is_free)
     # Without a limit, the next calls run together.
@@ -211,8 +211,8 @@ async def test_hold_applies_although_another_client_ends_the_limit(
         reason="429 from example.org",
         task_queue=served_runs.task_queue,
     )
-    use = await read_use(served_runs.client, LimitSettings(service.subject))
-    assert "429 from example.org" in (use.hold_reason or "")
+    usage = await read_usage(served_runs.client, LimitSettings(service.subject))
+    assert "429 from example.org" in (usage.hold_reason or "")
 
 
 async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(

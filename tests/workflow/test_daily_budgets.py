@@ -10,7 +10,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
 from dagwright.history.run_view import RunView
-from dagwright.server.call_limits import list_limits, read_use, set_limit
+from dagwright.server.call_limits import list_limits, read_usage, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
@@ -46,7 +46,7 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             async def is_used_up() -> bool:
                 limit_settings = (await list_limits(client)).get(subject)
                 return (
-                    limit_settings is not None and (await read_use(client, limit_settings)).used_up_reason is not None
+                    limit_settings is not None and (await read_usage(client, limit_settings)).used_up_reason is not None
                 )
 
             await eventually(is_used_up)

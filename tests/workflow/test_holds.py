@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.server.call_limits import list_uses
+from dagwright.server.call_limits import list_usages
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
@@ -107,8 +107,10 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
             assert (await runs.run({"nodes": [_request_node("a", f"{free_url}/free")]}))["status"] == "completed"
 
             async def is_held() -> bool:
-                uses = await list_uses(client)
-                return [str(use.settings.subject) for use in uses if use.hold_reason] == ["tool:http_request@127.0.0.1"]
+                usages = await list_usages(client)
+                return [str(usage.settings.subject) for usage in usages if usage.hold_reason] == [
+                    "tool:http_request@127.0.0.1"
+                ]
 
             await eventually(is_held)
             document = await document_of(handle)
@@ -141,7 +143,7 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
             called_at = time.monotonic()
 
             async def is_held() -> bool:
-                return any(use.hold_reason for use in await list_uses(client))
+                return any(usage.hold_reason for usage in await list_usages(client))
 
             await eventually(is_held)
             later_handles = [await runs.start({"nodes": [summarize_node]}) for _ in range(3)]

@@ -164,8 +164,8 @@ async def test_database_of_a_different_server_version_is_rejected(state_dir: Pat
             pass
 
     assert str(error.value) == (
-        f"the runs in {state_dir} were made by Temporal server 1.28.0, and {program} is 1.29.1: "
-        "put 1.28.0 on the path, or use another state folder"
+        f"the runs in {state_dir} were stored by Temporal server 1.28.0, and {program} has server 1.29.1: "
+        "put a `temporal` program with server 1.28.0 on the path, or use another state folder"
     )
 
 

@@ -162,7 +162,10 @@ async def send_answer(
     *,
     read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with an open request of the target; if none is open, to the target's `request_id`."""
+    """Send an answer to each run that has an open request of the target.
+
+    If no request of the target is open, send the answer to the run that the path in `target.request_id` names.
+    """
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(open_ref: RequestRef | None) -> AnswerResult:

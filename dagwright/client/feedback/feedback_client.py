@@ -146,7 +146,7 @@ class FeedbackClient:
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            await _describe(handle)
+            await _check_exists(handle)
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
             raise RunClosed(f"the run {workflow_id!r} has ended") from None
@@ -189,7 +189,7 @@ class FeedbackClient:
             child_workflow_id(workflow_id, last_call_id(view.scheduler.state, task_id))
         )
         try:
-            await _describe(child)
+            await _check_exists(child)
         except RunNotFound:
             if view.scheduler.state.node_of(task_id).for_each is not None:
                 raise await self._item_not_named_error(workflow_id, task_id, rest) from None
@@ -209,14 +209,14 @@ class FeedbackClient:
         )
 
 
-async def _describe(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
-    """Return the description of a run.
+async def _check_exists(handle: WorkflowHandle[Any, Any]) -> None:
+    """Check that a run exists.
 
     Raises:
         RunNotFound: there is no such run.
     """
     try:
-        return await handle.describe()
+        await handle.describe()
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise

@@ -218,7 +218,7 @@ class RunFeedback:
         except AnswerUnclear as error:
             raise FeedbackRejected(f"the run {self.run_id!r} has several open requests; name one: {error}") from None
         if nodes and len(target.requests) > 1:
-            raise FeedbackRejected("nodes can be added once only: answer a single request with `nodes`")
+            raise FeedbackRejected("an answer with `nodes` must be for a single request; give the ID of one request")
 
         async def read_nodes(request_ref: RequestRef) -> Mapping[str, Any]:
             return await self.steering.nodes_of_answer(request_ref, nodes, tools=self.tools) if nodes else {}

@@ -86,8 +86,8 @@ class InboxPage:
     Args:
         requests: matching requests, the oldest first; the requests of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
-        omitted: run of the filter's owner -> number of its open requests that are not listed, whether or not they
-            match.
+        omitted: ID of a top-level run -> number of its open requests that are not listed, whether or not they match
+            the filter. If the filter has an owner, only runs of that owner.
     """
 
     requests: Sequence[OpenRequest]
@@ -102,7 +102,9 @@ async def read_inbox_page(
     inbox_filter: InboxFilter = MATCH_EVERY_REQUEST,
     after: ListCursor | None = None,
 ) -> InboxPage:
-    """Return a page of the inbox. Pages start with the newest runs; a page starts with its oldest request.
+    """Return a page of the inbox.
+
+    The first page has the requests of the newest runs. Within a page, the oldest request is the first.
 
     Args:
         limit: number of requests after which the page ends; requests of one run stay on one page.

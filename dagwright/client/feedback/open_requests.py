@@ -39,7 +39,8 @@ class OpenRequest:
     """A request that waits for its answer.
 
     Args:
-        document: JSON of the request, with the run that the user started and the path from that run.
+        document: JSON of the request; `run_id` is the run that the user started, and `request_id` includes the path
+            from that run.
         request_ref: destination of the answer.
         node_id: ID of the node with the request, without an item key, in the run of `request_ref`.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
@@ -76,7 +77,7 @@ class Answer:
         content: content in the format of the request type.
         by: person who answers.
         note: additional remark to record.
-        source: the channel of a model client that relays the answer; `None` for the inbox.
+        source: channel of the model client that relays the answer; `None` if a person answered directly.
         may_answer: as in `dagwright.core.model.requests.Feedback`.
     """
 
@@ -141,7 +142,7 @@ def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenReq
 
 
 def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
-    """Return one location per run, for the messages that answer the requests of one node."""
+    """Return one location for each run with requests of a node: the only request of the run, or else the node."""
     requests_by_run: dict[str, list[OpenRequest]] = {}
     for request in requests:
         requests_by_run.setdefault(request.request_ref.workflow_id, []).append(request)

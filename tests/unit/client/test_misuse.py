@@ -13,7 +13,7 @@ import dagwright
 import dagwright.errors
 from dagwright.client.client import _parse_start_time
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.options import RunSettings, without_none
+from dagwright.client.options import SharedRunOptions, without_none
 from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.core.boundary import arguments as argument_checker
@@ -113,7 +113,7 @@ def test_start_time_is_a_date_a_time_or_a_duration() -> None:
 
 
 def test_options_that_are_none_are_dropped() -> None:
-    assert without_none(cast("RunSettings", {"title": None, "compensate": False})) == {"compensate": False}
+    assert without_none(cast("SharedRunOptions", {"title": None, "compensate": False})) == {"compensate": False}
 
 
 @reports_server_errors

@@ -236,7 +236,7 @@ async def test_daemon_with_deleted_files_can_be_stopped_by_its_handle(tmp_path: 
     assert not handle.is_lost()
     shutil.rmtree(tmp_path / "state")
     assert (daemon.is_running(), handle.is_lost()) == (False, True)
-    await handle.end()
+    await handle.stop()
     assert not handle.is_lost()
     handle.close()
 

@@ -197,7 +197,9 @@ async def test_unexpected_call_is_rejected_and_reported() -> None:
             rejected_response = await post_chat(server, "What now?", metadata={"node_id": "n1"})
     error = rejected_response.json()["error"]
     assert (rejected_response.status_code, error["code"]) == (400, "unexpected_call")
-    assert error["message"].endswith("the most similar is step 1 (when model='large'), which differs in model")
+    assert error["message"].endswith(
+        "the most similar step is step 1 (when model='large'); the call does not match its model"
+    )
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
         "calls without a matching step:",

@@ -7,11 +7,11 @@ import pytest
 from temporalio.worker import Worker, WorkerTuner
 
 from dagwright.settings import Settings, SettingsError, load_settings
-from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity, capacity_of
+from dagwright.worker.capacity import DEFAULT_CAPACITY, WorkerCapacity, capacity_of
 
 
 def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert capacity_of(Settings(state_dir=tmp_path)) == FULL_CAPACITY
+    assert capacity_of(Settings(state_dir=tmp_path)) == DEFAULT_CAPACITY
     for name, value in (("SERVE", "Tools"), ("ACTIVITY_SLOTS", "3"), ("CACHED_RUNS", "0"), ("TARGET_CPU", "0.8")):
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
     assert capacity_of(load_settings()) == WorkerCapacity("tools", activity_slots=3, cached_runs=0, target_cpu=0.8)
