@@ -197,7 +197,7 @@ def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
 
 @dataclass
 class Report:
-    """What one pytest process has reported.
+    """Results of one pytest process so far.
 
     Args:
         file_durations_s: file -> total duration of its tests.
