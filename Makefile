@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many bench-peers bench-workers up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-gateway bench-large bench-many bench-peers bench-workers up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,8 +90,8 @@ screenshots: setup ## Update the screenshots of the console (needs Chromium)
 bench: setup ## Compare the engine with hand-written workflows
 	@$(BIN)/python -m benchmarks
 
-bench-doors: setup ## Measure the gateway: a thousand streams, 200 concurrent starts, streamed answers
-	@$(BIN)/python -m benchmarks --set doors
+bench-gateway: setup ## Measure the gateway: a thousand streams, 200 concurrent starts, streamed answers
+	@$(BIN)/python -m benchmarks --set gateway
 
 bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run over many histories, a map of 100,000
 	@$(BIN)/python -m benchmarks --set large

@@ -24,11 +24,11 @@ from benchmarks.text_rows import TEXT_ROWS
 
 SETS = {
     "latest": {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": measure_rounds},
-    "doors": {**TEXT_ROWS, **STREAM_ROWS},
+    "gateway": {**TEXT_ROWS, **STREAM_ROWS},
     "large": LARGE_ROWS,
     "lists": LIST_ROWS,
 }
-"""Set -> its rows. `doors` has the rows of the gateway, and `large` the rows that take many minutes."""
+"""Set -> its rows. `large` has the rows that take many minutes."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
