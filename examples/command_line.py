@@ -18,15 +18,18 @@ DEFAULT_MODEL = "gpt-4o-mini"
 
 def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
     """Return the ID of the newest run if it was interrupted, else a new ID: the prefix with the next number."""
-    is_ended_by_number = {
-        int(number): run.ended_at is not None
+    runs = {
+        int(number): run
         for run in client.list_runs(title=prefix, limit=1_000)
         if (number := run.run_id.removeprefix(prefix)).isdecimal()
     }
-    newest_number = max(is_ended_by_number, default=0)
-    is_new = is_ended_by_number.get(newest_number, True)
-    run_id = f"{prefix}{newest_number + is_new}"
-    output.print(f"run {run_id} starts" if is_new else f"run {run_id} was interrupted and continues")
+    newest_number = max(runs, default=0)
+    if newest_number in runs and runs[newest_number].ended_at is None:
+        run_id = f"{prefix}{newest_number}"
+        output.print(f"run {run_id} was interrupted and continues")
+    else:
+        run_id = f"{prefix}{newest_number + 1}"
+        output.print(f"run {run_id} starts")
     return run_id
 
 

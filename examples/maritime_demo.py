@@ -1,9 +1,9 @@
 """`make demo-maritime`: two carriers are compared in rounds, on a real search server.
 
 The server is started, unless DAGWRIGHT_OPENSEARCH_URL is set, and filled with ten thousand generated shipments in
-separate indices. With OPENAI_API_KEY or OPENAI_BASE_URL the demo uses a real model, DAGWRIGHT_MODEL. Otherwise a script
-replaces the model (`examples/maritime/two-carriers.yaml`); it takes queries and figures from the results of the worker
-tools. The first line of the output names the model or the script.
+separate indices. If OPENAI_API_KEY or OPENAI_BASE_URL is set, the demo uses the model of DAGWRIGHT_MODEL. Otherwise a
+script replaces the model (`examples/maritime/two-carriers.yaml`) and builds its queries and numbers from the results of
+the worker tools. The first line of the output names the model or the script.
 """
 
 import asyncio

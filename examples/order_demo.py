@@ -19,7 +19,7 @@ EXAMPLE_FOLDER = Path(__file__).parent / "order"
 ID_PREFIX = "demo-order-"
 PACKED_BEFORE_KILL = 2
 KILL_DELAY_S = 1.0
-"""Time from the end of a lamp's packing to the kill, while the next lamp is being packed."""
+"""Time from the end of packing a lamp to the kill. At that time, the tool is packing the next lamp."""
 
 
 def demo(output: Output) -> int:

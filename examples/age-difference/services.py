@@ -1,4 +1,4 @@
-"""Stubs of the web search and the model for plan.json: scripted answers, no API key, no network.
+"""Stubs of the search service and the model that plan.json needs: scripted answers, no API key, no network.
 
 `python examples/age-difference/services.py` prints the variables to export, and serves until it is stopped. Each answer
 can be requested repeatedly.

@@ -1,6 +1,6 @@
-"""Functions that compute answers for the scripts from the results of worker tools: queries, and a question.
+"""Functions that compute the answers of scripted models from the results of worker tools.
 
-No script contains figures, days or names of the data, so an error in a worker tool is visible in the answer.
+The scripts contain no numbers, dates or names from the index, so an error of a worker tool is visible in the answer.
 """
 
 import json
@@ -15,7 +15,7 @@ _AGGREGATION_PREFIXES = {"sum": "total", "avg": "average"}
 
 
 def write_query(call: ReceivedCall) -> Mapping[str, Any]:
-    """Return an answer to es_query_gen: the simplest query for the analysis.
+    """Return the model's answer to `es_query_gen`: the simplest query for the analysis.
 
     If the date is ambiguous, the query uses the first candidate, and the answer reports the ambiguity.
     """
@@ -46,7 +46,7 @@ def _sort_or_groups(analysis: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ask_which_company(call: ReceivedCall) -> Mapping[str, Any]:
-    """Return a round of the planner with a clarification question about the companies from metadata_lookup."""
+    """Return the planner's answer for a round: ask the user which of the companies from `metadata_lookup` is meant."""
     [company_list] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
     options = company_list.split(", ")
     sub_goal = {

@@ -1,6 +1,6 @@
-"""A worker tool of your own beside those of `dagwright_maritime`: it explains why a query found nothing.
+"""An additional worker tool for `dagwright_maritime`, which explains why a query found nothing.
 
-Serve it with `--tools dagwright_maritime --tools examples/maritime/why_nothing.py`.
+Serve the worker tool with `--tools dagwright_maritime --tools examples/maritime/why_nothing.py`.
 """
 
 import json
@@ -29,7 +29,7 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
         es_results: result of es_query_exec
     """
     if es_results.total:
-        raise ValueError(f"The query found {es_results.total:,}, so there is nothing to explain")
+        raise ValueError(f"The query found {es_results.total:,} shipments, so there is nothing to explain")
     conditions = list(_conditions(es_results.query.get("query", {})))
     lines = []
     async with connect_search() as search:

@@ -36,7 +36,7 @@ class Summary(TypedDict):
 
     orders: list[Order]
     total: float
-    without_amount: int
+    missing_amount_count: int
 
 
 def _get(url: str) -> Any:
@@ -72,7 +72,7 @@ def clean(pages: list[list[dict[str, Any]]]) -> Summary:
     return {
         "orders": orders,
         "total": sum(order["cents"] for order in orders) / 100,
-        "without_amount": len(all_orders) - len(orders),
+        "missing_amount_count": len(all_orders) - len(orders),
     }
 
 
@@ -96,23 +96,23 @@ def build_plan() -> Plan:
     )
     summary = plan.add(clean, pages=order_pages)
     question = plan.text(
-        "Load orders of {total} in total? {without_amount} have no amount.",
+        "Load orders of {total} in total? {missing_amount_count} have no amount.",
         total=summary["total"],
-        without_amount=summary["without_amount"],
+        missing_amount_count=summary["missing_amount_count"],
     )
     approval = plan.add(ask_human(question, assignee="ops"), id="approve")
     plan.output = plan.add(load, database=database, orders=summary["orders"], when=approval["approved"])
     return plan
 
 
-async def main(api: str, database: Path, *, run_id: str | None, is_approved: bool) -> None:
+async def main(api: str, database: Path, *, run_id: str | None, auto_approve: bool) -> None:
     """Run the plan and answer its request."""
     async with Client.connect() as client, Worker(client, tools=[list_pages, fetch_page, clean, load]):
         run = await client.start(build_plan(), inputs={"api": api, "database": str(database.resolve())}, run_id=run_id)
         async for event in run.events():
             print(event.type, getattr(event, "node_id", ""), flush=True)
             if event.type == "feedback.requested" and event.is_open:
-                await run.feedback(event.node_id, approved=is_approved or _confirm(event.request.prompt), by="ops")
+                await run.feedback(event.node_id, approved=auto_approve or _confirm(event.request.prompt), by="ops")
         row_count = (await run.result()).output
         print(f"{row_count} rows in {database}" if row_count is not None else "rejected: nothing is loaded")
 
@@ -142,10 +142,10 @@ def run_example(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--yes", action="store_true", help="approve without a question")
     options = parser.parse_args(arguments)
     if options.api:
-        asyncio.run(main(options.api, options.database, run_id=options.id, is_approved=options.yes))
+        asyncio.run(main(options.api, options.database, run_id=options.id, auto_approve=options.yes))
         return
     with serve_orders_api() as api:
-        asyncio.run(main(api, options.database, run_id=options.id, is_approved=options.yes))
+        asyncio.run(main(api, options.database, run_id=options.id, auto_approve=options.yes))
 
 
 if __name__ == "__main__":

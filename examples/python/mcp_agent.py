@@ -25,7 +25,7 @@ def build_plan() -> Plan:
     plan = Plan("Answer from the notes")
     plan.output = plan.add_agent(
         f"Answer this question: {plan.input('question', type=str)}",
-        prompt="Answer from the notes alone. Name the note that you used.",
+        prompt="Answer only from the notes. Name the note that you used.",
         tools=["notes.titles", "notes.read"],
         max_turns=6,
     )

@@ -37,7 +37,7 @@ class OrderWorkflow:
 
 @workflow.defn
 class ShipOrderWorkflow:
-    """Ships an order, which may take days; the plan waits for the end."""
+    """Ships an order, which may take days; the node that calls this workflow waits until it ends."""
 
     @workflow.run
     async def run(self, parcel: dict[str, Any]) -> dict[str, Any]:
