@@ -237,9 +237,11 @@ def answer_request(
     return scheduler.features.feedback.answer(Feedback(request_id, content, by, **fields), at)
 
 
-def raise_question(scheduler: RunScheduler, task_id: str, question: RaisedQuestion, *, at: float) -> str | None:
+def raise_question(
+    scheduler: RunScheduler, task_id: str, question: RaisedQuestion, *, at: float, attempt: Attempt = ONE_ATTEMPT
+) -> str | None:
     """Let a running task ask a person, and return the error if no request could be opened."""
-    return scheduler.features.feedback.ask(task_id, question, at=at, attempt=ONE_ATTEMPT)
+    return scheduler.features.feedback.ask(task_id, question, at=at, attempt=attempt)
 
 
 def take_rejections(scheduler: RunScheduler) -> list[str]:

@@ -147,7 +147,11 @@ def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, st
         ("a.reslt > 1", "'a' has no field 'reslt'; a node has result, status, error", "did you mean 'result'?"),
         ("a.value > 1", "'a' has no field 'value'; a node has result, status, error", "write a.result.value"),
         ("a > 1", "'a' is a node and not a value", "write a.result"),
-        ('nodes["a"].eror == null', "'a' has no field 'eror'; a node has", "did you mean 'error'?"),
+        (
+            'nodes["a"].eror == null',
+            "'a' has no field 'eror'; a node has result, status, error",
+            "did you mean 'error'?",
+        ),
         ("aa.result > 1", "there is no node 'aa'", "did you mean 'a'?"),
         ("a.result b", "column 10: 'b' is not expected here", None),
         ("a.result > ", "column 12: the condition ends too early, after 'a.result >'", None),

@@ -98,7 +98,11 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
         ({"arguments": [1]}, "/arguments", "arguments: expected an object, not [1]"),
         ({"priority": 9}, "/priority", "priority: expected at most 5, not 9"),
         ({"priority": "1"}, "/priority", "priority: expected a whole number, not '1'"),
-        ({"timeout": "soon"}, "/timeout", "timeout: 'soon' is not a duration; write a number and a unit, such as "),
+        (
+            {"timeout": "soon"},
+            "/timeout",
+            "timeout: 'soon' is not a duration; write a number and a unit, such as 500ms",
+        ),
         ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
         ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: expected at least 1, not 0"),
         ({"when": "a.result >"}, "/when", "when: column 11: the condition ends too early"),

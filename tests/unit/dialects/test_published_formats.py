@@ -12,6 +12,7 @@ from dagwright.dialects import to_document
 from dagwright.dialects.reading import inline_files
 from dagwright.plans.preparation import check_plan, check_written_plan
 from tests.conformance.kit import check, codes_and_pointers_of, problems_of
+from tests.support.plan_building import plan_of
 
 
 def declare_tool(name: str, **types: str) -> ToolDeclaration:
@@ -245,24 +246,22 @@ _HUMAN = {"type": "INFORMATION", "prompt": "?", "schema": {"properties": {"{{PLA
 _ARGUMENT = {"name": "x", "value": {"<node-0>": 1}}
 _CALLS = [{"name": "echo", "label": "var_1"}, {"name": "echo", "arguments": {"x": {"$var_1.n$": 1}}, "label": "var_2"}]
 _TASK_NODES = [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [_ARGUMENT]}]
+_TASK_LINKS = [{"source": "echo", "target": "two"}]
 _INTENTS = [{"verb": "a.b", "params": {}}, {"verb": "a.b", "params": {"x": {"@result_1": 1}}}]
-
-
-def plan(*nodes: Any, **fields: Any) -> dict[str, Any]:
-    return {"plan": 1, "nodes": [*nodes], **fields}
-
-
 REFERENCES_IN_KEYS = [
-    (plan(_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})), "/nodes/1/arguments/x/0/{{a.result.n}}"),
-    (plan(node("a", "echo", {"{{PLACEHOLDER_x}}": 1})), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
-    (plan(node("a", "echo", {"x": {"{{nowhere}}": 1}})), "/nodes/0/arguments/x/{{nowhere}}"),
-    (plan({**_NODE, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}), "/nodes/0/for_each/0/{{b.result}}"),
-    (plan(_NODE, output={"{{a.result}}": 1}), "/output/{{a.result}}"),
-    (plan({"id": "a", "human": _HUMAN}), "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
+    (plan_of(_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})), "/nodes/1/arguments/x/0/{{a.result.n}}"),
+    (plan_of(node("a", "echo", {"{{PLACEHOLDER_x}}": 1})), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
+    (plan_of(node("a", "echo", {"x": {"{{nowhere}}": 1}})), "/nodes/0/arguments/x/{{nowhere}}"),
+    (
+        plan_of({**_NODE, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}),
+        "/nodes/0/for_each/0/{{b.result}}",
+    ),
+    (plan_of(_NODE, output={"{{a.result}}": 1}), "/output/{{a.result}}"),
+    (plan_of({"id": "a", "human": _HUMAN}), "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
     ({"steps": [_NODE, node("b", "echo", {"x": {"{{a.result}}": 1}})]}, "/steps/1/arguments/x/{{a.result}}"),
     ([_TASK, {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}}], "/1/args/x/<GENERATED>-0"),
     (_CALLS, "/1/arguments/x/$var_1.n$"),
-    ({"task_nodes": _TASK_NODES}, "/task_nodes/1/arguments/0/value/<node-0>"),
+    ({"task_nodes": _TASK_NODES, "task_links": _TASK_LINKS}, "/task_nodes/1/arguments/0/value/<node-0>"),
     ("1. echo(1)\n2. echo({'$1': 2})\n3. join()", ""),
     ({"intents": _INTENTS}, "/intents/1/params/x/@result_1"),
 ]

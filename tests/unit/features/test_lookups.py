@@ -17,7 +17,7 @@ from dagwright.core.model.json_schemas import ENTITY_KEYWORD
 from dagwright.core.model.lookups import KNOWN_BEFORE, MAX_LOOKUPS, KnownEntities, known_result, resolved_lookups
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import RaisedQuestion, Request
-from dagwright.core.model.states import NodeError, NodeStatus, RunStatus, Task
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension
@@ -251,7 +251,8 @@ def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None
     assert answer_request(scheduler, find_task.id, {"text": "Jon"}, at=2.0) is None
     assert following_request(view, find_task.id) is None
     start_ready_tasks(scheduler)
-    assert raise_question(scheduler, find_task.id, RaisedQuestion("No party found. Which?"), at=3.0) is None
+    question = RaisedQuestion("No party found. Which?")
+    assert raise_question(scheduler, find_task.id, question, at=3.0, attempt=Attempt(2)) is None
     next_request = following_request(view, find_task.id)
     assert isinstance(next_request, Request)
     assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find_task.id}#2", True)

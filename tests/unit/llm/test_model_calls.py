@@ -82,8 +82,10 @@ def test_invalid_response_is_rejected_in_one_line(value: Any, message: str) -> N
 
 def test_fields_of_a_message_depend_on_its_role() -> None:
     invalid_fields: tuple[dict[str, Any], ...] = (
-        *({"role": "user", "tool_calls": (LOOK_CALL,)}, {"role": "user", "tool_call_id": "c1"}),
-        *({"role": "tool"}, {"role": "robot"}),
+        {"role": "user", "tool_calls": (LOOK_CALL,)},
+        {"role": "user", "tool_call_id": "c1"},
+        {"role": "tool"},
+        {"role": "robot"},
     )
     for fields in invalid_fields:
         with pytest.raises(ValidationError):
@@ -142,7 +144,9 @@ def test_shipped_price_table_is_valid() -> None:
 @pytest.mark.parametrize(
     "content", ["models: {m: {prompt: 0.1, completion: 2}}", '{"models": {"m": {"prompt": 0.1, "completion": 2}}}']
 )
-def test_cost_is_exact_and_cached_tokens_cost_as_much_as_other_prompt_tokens(content: str, tmp_path: Path) -> None:
+def test_cost_is_exact_and_cached_tokens_cost_as_much_as_other_prompt_tokens_by_default(
+    content: str, tmp_path: Path
+) -> None:
     usage = read_prices(save_prices(tmp_path, content)).add_cost(USAGE, "m")
     assert (usage.money, usage.cost) == (Decimal("0.3"), Decimal("0.3"))
 

@@ -1,5 +1,6 @@
 """Undo of verb calls: an undo reverts only the changes of its call, atomically, and once for each key."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -171,6 +172,9 @@ def test_call_is_not_undone_before_later_calls_that_use_its_rows(verb: Verb) -> 
     assert verb.overview() == overview_before
 
 
+LATER_VERBS_OF_FUND = "used later by cbu.assign-role, cbu.remove-role, cbu.add-product"
+
+
 def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     overview_before = read_overview(database)
     manco = verbs.create_limited_company("k1", name="Apex ManCo", jurisdiction="LU")
@@ -179,7 +183,7 @@ def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: Onbo
     verbs.assign_role("k4", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.add_product("k6", cbu_id=fund.id, product="CUSTODY")
-    with pytest.raises(ValueError, match=r"cannot be undone: used later by cbu\.assign-role, cbu\.remove-role, cbu"):
+    with pytest.raises(ValueError, match=f"cannot be undone: {re.escape(LATER_VERBS_OF_FUND)}$"):
         verbs.undo("k2")
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)

@@ -179,7 +179,9 @@ def test_invalid_confidence_is_rejected(confidence: Any, expected: str) -> None:
 def _message_at(answer: Any, code: str, pointer: str) -> str:
     """Return the message of the first problem with this code and pointer."""
     problems = problems_in(answer, cbu="prt_1")
-    return next(problem.message for problem in problems if (problem.code, problem.pointer) == (code, pointer))
+    messages = [problem.message for problem in problems if (problem.code, problem.pointer) == (code, pointer)]
+    assert messages, problems
+    return messages[0]
 
 
 def test_missing_session_name_is_reported_with_the_existing_names() -> None:

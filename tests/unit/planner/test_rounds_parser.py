@@ -286,7 +286,11 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known_sub_goal(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
         # A worker tool that reads the description does different work for a different description.
         (known_sub_goal(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
-        (known_sub_goal(1, "think", description="The trends."), sub_goal(2, "think", "the trends"), True),
+        (
+            known_sub_goal(1, "think", about=1, description="The trends."),
+            sub_goal(2, "think", "the trends", about=1),
+            True,
+        ),
     ],
 )
 def test_sub_goal_with_the_same_work_is_a_repetition(

@@ -215,7 +215,7 @@ _RETRY = {"max_attempts": 2, "max_delay": "1 hour"}
     [
         (stock, {"itm": "lamp"}, "/arguments/itm", "stock: unknown argument 'itm'", "did you mean 'item'?"),
         (order, _LAMP, "/arguments", "order: missing argument 'amount', of type int", None),
-        (order, {"amount": "many", **_LAMP}, "/arguments/amount", "order: 'amount' takes int, not str 'many'", None),
+        (order, {"amount": "3", **_LAMP}, "/arguments/amount", "order: 'amount' takes int, not str '3'", None),
         (stock, {"on_error": "skp", **_LAMP}, "/on_error", _INVALID_CHOICE, "did you mean 'skip'?"),
         (stock, {"timeout": "soon", **_LAMP}, "/timeout", f"timeout: 'soon' {_NO_DURATION}", None),
         (stock, {"retry": _RETRY, **_LAMP}, "/retry/max_delay", f"retry.max_delay: '1 hour' {_NO_DURATION}", None),

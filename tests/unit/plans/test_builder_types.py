@@ -133,6 +133,7 @@ INVALID_OPERATIONS: list[tuple[Operation, str]] = [
         "http_request: unknown argument 'ulr' (did you mean 'url'?)",
     ),
     (lambda sample: sample.plan.add("calculator"), "calculator: exactly one of 'expression' or 'query' must be given"),
+    (lambda sample: sample.plan.add(order), "order: missing argument 'item', of type str"),
     (lambda sample: sample.order(None), "order: 'amount' takes int, not None"),
     (lambda sample: sample.stock(True), "stock: 'item' takes str, not bool True"),
     (
@@ -163,6 +164,7 @@ INVALID_OPERATIONS: list[tuple[Operation, str]] = [
     (lambda sample: sample.order(sample.plan.secret("KEY")), "{{secret.KEY}} is str" + _TAKES_INT),
     (lambda sample: sample.order(sample.lamp["name"], join="any"), "and 'amount' of 'order' takes int"),
     (lambda sample: sample.order(sample.plan.item, for_each=["a"]), "{{item}} is str" + _TAKES_INT),
+    (lambda sample: sample.stock(for_each=sample.lamp), "and for_each takes a list"),
     (
         lambda sample: sample.plan.add(measure, target=sample.lamp),
         "{{stock.result}} has no prices, which 'target' of 'measure' needs",
