@@ -19,8 +19,13 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.agent_bench import card_of
 from tests.support.postgres import PostgresCluster
 
-WRITER: dict[str, Any] = {"description": "Writes", "objective_template": "Write {what}"}
-WRITER |= {"type": "llm", "prompt": "You write.", "tools": ["calculator"]}
+WRITER: dict[str, Any] = {
+    "description": "Writes",
+    "objective_template": "Write {what}",
+    "type": "llm",
+    "prompt": "You write.",
+    "tools": ["calculator"],
+}
 
 
 @pytest.fixture(autouse=True)

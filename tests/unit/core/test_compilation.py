@@ -215,7 +215,8 @@ def test_nodes_survive_serialization(nodes: tuple[CompiledNode, ...]) -> None:
 
 
 def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_nodes() -> None:
-    second, third = ({"x": "{{a.result}}", "y": value} for value in ("{{a.result.n}}", 1))
+    second = {"x": "{{a.result}}", "y": "{{a.result.n}}"}
+    third = {"x": "{{a.result}}", "y": 1}
     last = node("d", arguments={"x": ["{{a.result}}"]})
     plan = compiled_plan(plan_of(node("a"), node("b", arguments=second), node("c", arguments=third), last))
     bindings_by_key = {"x": "a", "y": [{"node": "a", "path": ["n"]}]}

@@ -191,8 +191,10 @@ def test_stored_values_are_encoded_and_decoded() -> None:
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
 _STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
 _ARGUMENTS = {
-    **{"plain": {"ref": "r"}, "nested": [1, {"x": _STORED_VALUE}]},
-    **{"token": _TOKEN, "both": WorkerText(["<", [_STORED_VALUE]])},
+    "plain": {"ref": "r"},
+    "nested": [1, {"x": _STORED_VALUE}],
+    "token": _TOKEN,
+    "both": WorkerText(["<", [_STORED_VALUE]]),
 }
 
 

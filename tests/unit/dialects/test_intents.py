@@ -91,8 +91,9 @@ def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
     entry = {"verb": "v", "params": {"cbu/id": text}}
     (problem,) = problems_of(intents(ENSURE_INTENT, entry), context={"cbu": "fund_1"})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
-    message = f"the param 'cbu/id' is {text!r}, but params cannot have refs"
-    assert problem.message == f"intent 2: Invalid reference: {message}"
+    assert problem.message == (
+        f"intent 2: Invalid reference: the param 'cbu/id' is {text!r}, but params cannot have refs"
+    )
     assert problem.hint == "write it under refs"
 
 
@@ -118,8 +119,9 @@ def test_unknown_context_name_is_reported() -> None:
     assert first_problem.hint == "give it in the context: cbu=ID"
     assert (last_problem.code, last_problem.pointer) == ("missing_context", "/intents/3/refs/a")
     assert last_problem.hint == "write @result_3"
-    message = "which the session does not have before this request; in this request, @cbu is @result_3"
-    assert last_problem.message == f"intent 4: 'a' is @cbu, {message}"
+    assert last_problem.message == (
+        "intent 4: 'a' is @cbu, which the session does not have before this request; in this request, @cbu is @result_3"
+    )
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 

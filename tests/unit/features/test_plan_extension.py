@@ -96,8 +96,8 @@ def _add_no_nodes(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), ())
 
 
-_DUPLICATE = "the run has a node or item 'n0' already"
-_NO_PROGRESS = f"{MAX_EXTENSIONS} times in a row without progress"
+_DUPLICATE = "the plan cannot be extended: the run has a node or item 'n0' already"
+_NO_PROGRESS = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ _NO_PROGRESS = f"{MAX_EXTENSIONS} times in a row without progress"
     [
         (_raise_key_error, NodeError("InternalError", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "the goal was rejected")),
-        (_add_duplicate, NodeError("too_large", f"the plan cannot be extended: {_DUPLICATE}")),
-        (_add_no_nodes, NodeError("InternalError", f"the plan was extended {_NO_PROGRESS}")),
+        (_add_duplicate, NodeError("too_large", _DUPLICATE)),
+        (_add_no_nodes, NodeError("InternalError", _NO_PROGRESS)),
     ],
 )
 def test_run_ends_with_the_error_of_an_extender_that_cannot_continue(

@@ -66,14 +66,19 @@ def test_serialization_keeps_all_fields_of_a_sent_tool_and_the_encoded_fields_of
 
 
 def test_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> None:
-    fields: dict[str, Any] = {"description": "Writes", "objective_template": "Write", "prompt": "Write!"}
-    card = AgentCard(name="w", type="llm", tools=("t", "missing"), **fields)
+    card = AgentCard(
+        name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "missing")
+    )
     described_tool = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
     tools = {"agent.w": agent_declaration(card), "t": described_tool, "other": _TOOL}
     encoded = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
     assert tools_from_json(encoded) == {"agent.w": tools["agent.w"], "t": described_tool}
-    invalid_documents: list[dict[str, Any]] = [{"agent.v": encoded["agent.w"]}, {"agent.w": {"agent": {"name": "w"}}}]
-    invalid_documents += [{"t": {"description": 5}}, {"t": {"worker": {}}}]
+    invalid_documents: list[dict[str, Any]] = [
+        {"agent.v": encoded["agent.w"]},
+        {"agent.w": {"agent": {"name": "w"}}},
+        {"t": {"description": 5}},
+        {"t": {"worker": {}}},
+    ]
     for document in invalid_documents:
         with pytest.raises(ValueError, match=next(iter(document))):
             tools_from_json(document)

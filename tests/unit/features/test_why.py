@@ -101,8 +101,8 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
 
 def test_ready_node_is_explained_by_the_limit_or_pause_that_delays_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
-    detail = "1 calls of single run, and its `max_parallel` is 1"
-    assert reasons_in(why(scheduler, "b", calls={}))["b"] == ("limit", f"waits for a free slot|{detail}", [])
+    message = "waits for a free slot|1 calls of single run, and its `max_parallel` is 1"
+    assert reasons_in(why(scheduler, "b", calls={}))["b"] == ("limit", message, [])
     apply_command(Pause(Actor("ann", "too early")), scheduler, at=7.0)
     scheduler.complete("a", 1, at=8.0)
     assert explanation(scheduler, "b") == "b is ready, and the run is paused by ann since 7 s (too early)"
@@ -121,9 +121,13 @@ def test_map_is_explained_by_its_open_items() -> None:
 
 def test_reason_of_an_ended_node_has_the_node_and_error_that_caused_its_end() -> None:
     scheduler = started_run(
-        *(node("bad"), node("after", "bad"), node("last", "after")),
-        *(node("off", when="1 > 2"), node("after_off", "off")),
-        *(node("optional", on_error="skip"), node("after_optional", "optional")),
+        node("bad"),
+        node("after", "bad"),
+        node("last", "after"),
+        node("off", when="1 > 2"),
+        node("after_off", "off"),
+        node("optional", on_error="skip"),
+        node("after_optional", "optional"),
     )
     scheduler.fail("bad", tool_error("no such file"), at=3.0)
     scheduler.fail("optional", tool_error("no"), at=4.0)
@@ -207,8 +211,10 @@ def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
     human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
     nodes = (node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow"))
     scheduler = started_run(*nodes)
-    still_running = "still running: slow, m[0], m[1], 1 more; waiting: ask (waits for ann: Which town?)"
-    message = f"the run exceeded its deadline; {still_running}"
+    message = (
+        "the run exceeded its deadline; still running: slow, m[0], m[1], 1 more; "
+        "waiting: ask (waits for ann: Which town?)"
+    )
     assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", message)
     after_record = record_of(scheduler, "after")
     assert (after_record.status, after_record.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")

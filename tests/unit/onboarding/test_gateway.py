@@ -54,7 +54,9 @@ def test_identifiers_distinguish_companies(load: Load, gateway: EntityGateway) -
         ("john smith", " gb", {"GB": "exact name"}, {}),
         ("john smith", "US", {"US-DE": "exact name"}, {}),
         (
-            *("john smith", "FR", {}),
+            "john smith",
+            "FR",
+            {},
             {None: "has no known jurisdiction", "GB": "has the jurisdiction GB", "US-DE": "has the jurisdiction US-DE"},
         ),
         ("john smith", None, {None: "exact name", "GB": "exact name", "US-DE": "exact name"}, {}),

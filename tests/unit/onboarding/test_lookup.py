@@ -105,14 +105,17 @@ def test_full_name_is_an_unambiguous_match(
         ("Accounting", "product", [("Fund accounting", None, ALL_WORDS)]),
         ("Maria Garcia", "person", [("Maria García", "ES", "exact name"), ("María Garcia", "LU", "exact name")]),
         (
-            *("John", "person"),
+            "John",
+            "person",
             [("John Smith", "GB", ALL_WORDS), ("John Smithson", "GB", ALL_WORDS), ("John Smythe", "IE", ALL_WORDS)],
         ),
         (
-            *("Meridian", "fund"),
+            "Meridian",
+            "fund",
             [("Meridian Global Bond", "LU", ALL_WORDS), ("Meridian Global Equity", "LU", ALL_WORDS)],
         ),
-        *((name, "person", []) for name in ("Sarah Chenn", "Thomas Reuter")),
+        ("Sarah Chenn", "person", []),
+        ("Thomas Reuter", "person", []),
         ("Nobody Known", "entity", []),
     ],
 )

@@ -49,13 +49,15 @@ def test_company_may_have_roles_but_no_products() -> None:
     assert problems_of(MANCO_INTENT, FUND_INTENT, role) == ()
     product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
     (problem,) = problems_of(MANCO_INTENT, FUND_INTENT, product)
-    company_result = "@result_1 is the result of entity.create-limited-company, a company"
-    message = f"cbu.add-product: 'cbu-id' takes a fund, and {company_result}"
+    message = (
+        "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is the result of entity.create-limited-company, "
+        "a company"
+    )
     assert (problem.pointer, problem.message) == ("/intents/2/refs/cbu-id", message)
     assert problem.hint == "@result_2 makes a fund"
 
 
-BIRTH_RANGE = "from 1800-01-01 to 2099-12-31"
+INVALID_BIRTH = "is not a date of birth from 1800-01-01 to 2099-12-31"
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ BIRTH_RANGE = "from 1800-01-01 to 2099-12-31"
         ("entity.create-limited-company", {"name": " "}, "' ' is not a name: it has no letter or digit"),
         ("entity.create-person", {"date-of-birth": "1980-02-30"}, "'1980-02-30' is not a date such as 1970-12-31"),
         ("entity.create-person", {"date-of-birth": "19800230"}, "'19800230' is not a date such as 1970-12-31"),
-        ("entity.create-person", {"date-of-birth": "2999-01-01"}, f"is not a date of birth {BIRTH_RANGE}"),
-        ("entity.create-person", {"date-of-birth": "0001-01-01"}, f"is not a date of birth {BIRTH_RANGE}"),
+        ("entity.create-person", {"date-of-birth": "2999-01-01"}, INVALID_BIRTH),
+        ("entity.create-person", {"date-of-birth": "0001-01-01"}, INVALID_BIRTH),
         ("entity.create-person", {"jurisdiction": "US-ZZ"}, "is not an ISO 3166 code: US has no subdivision ZZ"),
         ("entity.create-person", {"jurisdiction": "XX"}, "there is no country XX"),
         ("entity.create-person", {"name": ""}, "'' is not a name"),

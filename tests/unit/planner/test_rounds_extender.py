@@ -28,10 +28,13 @@ from tests.support.plan_building import end_task, start_ready_tasks, with_extend
 from tests.support.rounds import WorkerTools, continue_response, done_response, failed_response, ref, sub_goal
 
 ROUNDS_DOCUMENTATION = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
-PICK_MAERSK, PICK_EVERGREEN = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+PICK_MAERSK = sub_goal(1, "pick", name="Maersk")
+PICK_EVERGREEN = sub_goal(2, "pick", name="Evergreen")
 ADD_UP = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
-CLARIFY, CLARIFY_OTHER = sub_goal(9, "clarify", question="Which?"), sub_goal(8, "clarify", question="Other?")
-DONE, GIVE_UP = done_response(all=ref(9, "clarification")), failed_response("no")
+CLARIFY = sub_goal(9, "clarify", question="Which?")
+CLARIFY_OTHER = sub_goal(8, "clarify", question="Other?")
+DONE = done_response(all=ref(9, "clarification"))
+GIVE_UP = failed_response("no")
 FAILURE = NodeError("tool_failed", "no")
 WorkerResults = Mapping[str, Any]
 FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": FAILURE}

@@ -84,8 +84,10 @@ def test_cycle_has_no_layout() -> None:
 def plan_with_all_node_kinds() -> Plan:
     plan = Plan(f"Refill {HOSTILE_TEXT[:30]}")
     all_articles = plan.add(articles, shop="north")
-    hostile: dict[str, Any] = {"id": HOSTILE_TEXT[:-4], "title": HOSTILE_TEXT[:-4]}
-    stock_per_article = plan.add(stock, for_each=all_articles, item=all_articles.item["name"], **hostile)
+    hostile_text = HOSTILE_TEXT[:-4]
+    stock_per_article = plan.add(
+        stock, for_each=all_articles, item=all_articles.item["name"], id=hostile_text, title=hostile_text
+    )
     plan.add(ask_human("Order?"), id="approve", needs=[stock_per_article])
     plan.add_agent("Write", prompt="x", needs=["approve"])
     long_id = "a node with an ID that is far too long to be shown in a box"

@@ -51,7 +51,8 @@ async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
 
     bench = FunctionBench(slow, drain_limit_s=drain_limit_s)
     bench.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
-    failure = await (await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN))
+    tool_call = await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN)
+    failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 
 

@@ -234,8 +234,13 @@ def test_each_owner_has_a_separate_folder(settings: Settings, tmp_path: Path) ->
 
 
 def test_a_run_with_an_owner_needs_files_root(tools: Tools) -> None:
-    arguments_by_tool = {"read_file": {"path": "data/a.txt"}, "write_file": {"path": "x", "content": ""}}
-    arguments_by_tool |= {"list_files": {}, "list_directory": {}, "search_files": {}}
+    arguments_by_tool: dict[str, dict[str, str]] = {
+        "read_file": {"path": "data/a.txt"},
+        "write_file": {"path": "x", "content": ""},
+        "list_files": {},
+        "list_directory": {},
+        "search_files": {},
+    }
     for name, arguments in arguments_by_tool.items():
         with tool_context(owner="ann"), pytest.raises(GiveUp, match="set DAGWRIGHT_FILES_ROOT on the worker"):
             tools[name](**arguments)

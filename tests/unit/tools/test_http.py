@@ -78,7 +78,8 @@ def service() -> Iterator[Service]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with serve_handler(Handler) as service.url:
+    with serve_handler(Handler) as url:
+        service.url = url
         yield service
     assert service.responses == []
 
@@ -208,7 +209,13 @@ async def test_endless_redirects_are_stopped(service: Service, call: RecordedCal
     ],
 )
 async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
-    service: Service, call: RecordedCall, *, method: str, response: Response, error_type: type, delay: timedelta | None
+    service: Service,
+    call: RecordedCall,
+    *,
+    method: str,
+    response: Response,
+    error_type: type[Exception],
+    delay: timedelta | None,
 ) -> None:
     service.responses = [response]
     with pytest.raises(error_type) as caught:

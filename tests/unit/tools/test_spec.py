@@ -268,7 +268,9 @@ URL_ADVICE = "it must start with http:// or https:// and a host"
         ("wait", {"duration": -1}, "/duration", "-1 is less than the minimum of 0"),
         ("wait", {"duration": 3e9}, "/duration", "3000000000.0 is greater than the maximum of 2592000.0"),
         (
-            *("json_query", {"value": 1, "path": "["}, "/path"),
+            "json_query",
+            {"value": 1, "path": "["},
+            "/path",
             "'[' is not a JSONPath query: expected 'TOKEN_ROOT', found 'TOKEN_LBRACKET'",
         ),
         ("http_request", {"url": "nope"}, "/url", f"'nope' is not a URL; {URL_ADVICE}"),

@@ -423,7 +423,8 @@ async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow)
-    failure = await (await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN))
+    tool_call = await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN)
+    failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", False)
 
 

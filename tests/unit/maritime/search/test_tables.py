@@ -123,9 +123,17 @@ def test_each_value_of_a_figure_with_several_values_has_a_row() -> None:
 
 
 def test_figures_of_dates_are_shown_as_dates() -> None:
-    stats = {"count": 2, "min": 1.7e12, "min_as_string": "2026-01-01", "max": 1.8e12, "max_as_string": "2026-01-31"}
-    stats |= {"avg": 1.75e12, "avg_as_string": "2026-01-16T00:00:00.000Z"}
-    stats |= {"sum": 3.5e12, "sum_as_string": "+511603-11-09"}
+    stats = {
+        "count": 2,
+        "min": 1.7e12,
+        "min_as_string": "2026-01-01",
+        "max": 1.8e12,
+        "max_as_string": "2026-01-31",
+        "avg": 1.75e12,
+        "avg_as_string": "2026-01-16T00:00:00.000Z",
+        "sum": 3.5e12,
+        "sum_as_string": "+511603-11-09",
+    }
     groups = {"s": stats, "p": {"values": {"99.5": 1.8e12, "99.5_as_string": "2026-01-31"}}}
     assert group_tables(groups, rows=20).splitlines()[2:] == [
         "| s count | 2 |",
