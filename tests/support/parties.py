@@ -1,27 +1,13 @@
-"""Parties in a database: loading from text, and searches."""
+"""Searches for parties in a database, and the type of the fixture that loads parties from text."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.lookup import Findings, find_parties
-from dagwright_onboarding.party_loading import LoadReport, load_parties
+from dagwright_onboarding.party_loading import LoadReport
 
 Load = Callable[[str | bytes], LoadReport]
 """Function that writes a file with a content and loads the file."""
-
-
-def loader(database: EntityDatabase, folder: Path) -> Load:
-    def load(content: str | bytes) -> LoadReport:
-        return load_parties(database, write_parties(folder, content))
-
-    return load
-
-
-def write_parties(folder: Path, content: str | bytes) -> Path:
-    path = folder / "parties.csv"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def find(

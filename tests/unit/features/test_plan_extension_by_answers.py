@@ -55,8 +55,10 @@ def _answer(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -
     return Feedback(request_id, {"text": "the north", "nodes": nodes, **fields}, by="ann", note="it is missing")
 
 
-def _send(scheduler: RunScheduler, request_id: str = "ask", *nodes: Any, at: float = 1.0, **fields: Any) -> str | None:
-    """Answer a request with nodes, and return the rejection."""
+def _answer_with_nodes(
+    scheduler: RunScheduler, *nodes: Any, request_id: str = "ask", at: float = 1.0, **fields: Any
+) -> str | None:
+    """Answer a request with nodes (default: `_ADDED_NODES`), and return the rejection."""
     answer = _answer(request_id, [*nodes] or _ADDED_NODES, **fields)
     return scheduler.features.feedback.answer(answer, at)
 
@@ -65,7 +67,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _run_with_request()
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.rejection_of(_answer(), 1.0) is None
-    assert _send(scheduler) is None
+    assert _answer_with_nodes(scheduler) is None
     plan = compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("after", "ask")))
     successor = restored_scheduler(scheduler, plan)
     assert statuses_of(successor) == statuses_of(scheduler)
@@ -94,8 +96,8 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     # An early answer is not stored either: it could never be applied.
     assert scheduler.features.feedback.rejection_of(_answer(), 0.0) == rejection
     start_ready_tasks(scheduler)
-    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) == _send(scheduler) == rejection
-    assert _send(scheduler, "ask", node("more", "a")) is None
+    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) == _answer_with_nodes(scheduler) == rejection
+    assert _answer_with_nodes(scheduler, node("more", "a")) is None
     assert statuses_of(scheduler)["more"] == "pending"
 
 
@@ -107,7 +109,7 @@ def test_answer_may_have_nodes_without_text_and_tools_that_the_run_does_not_know
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
     scheduler = _run_with_request()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
-    assert _send(scheduler, "ask", node("send", tool="mail"), tools=tools) is None
+    assert _answer_with_nodes(scheduler, node("send", tool="mail"), tools=tools) is None
     assert scheduler.plan.tools["mail"].task_queue == "post"
 
 
@@ -145,14 +147,14 @@ def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, expe
 def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler = _run_with_request()
     scheduler.features.feedback.requests.stored_bytes = MAX_RUN_ANSWERS_BYTES
-    rejection = _send(scheduler, "ask", node("look", arguments={"x": "y" * 2_000}))
+    rejection = _answer_with_nodes(scheduler, node("look", arguments={"x": "y" * 2_000}))
     assert "bytes is too much" in (rejection or "")
-    assert _send(scheduler, "ask", node("look")) is None
+    assert _answer_with_nodes(scheduler, node("look")) is None
 
 
 def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> None:
     scheduler = scheduler_of(node("ask", human={**_GUIDANCE, "type": "CLARIFICATION"}))
-    assert _send(scheduler) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
+    assert _answer_with_nodes(scheduler) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
     human = {**_GUIDANCE, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
     [problem] = problems_of(plan_of(node("ask", human=human)))
     assert problem.message == (
@@ -163,7 +165,7 @@ def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> N
 
 def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("parallel", "a"), node("after", "ask"))
-    assert _send(scheduler, at=0.5) is None
+    assert _answer_with_nodes(scheduler, at=0.5) is None
     assert statuses_of(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["parallel", "after", "look"]
@@ -173,12 +175,12 @@ def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> No
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("other", human=_GUIDANCE))
     for request in ("ask", "other"):
-        assert _send(scheduler, request, node("look"), at=0.5) is None
+        assert _answer_with_nodes(scheduler, node("look"), request_id=request, at=0.5) is None
     scheduler.complete("a", 1, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
     [rejection] = take_rejections(scheduler)
     assert rejection.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
-    assert _send(scheduler, "ask", node("look2"), at=2.0) is None
+    assert _answer_with_nodes(scheduler, node("look2"), at=2.0) is None
 
 
 def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
@@ -202,26 +204,27 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     )
     # The condition of `after` uses the compute budget of this activation, too.
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in accepted_names)]
-    assert _send(scheduler, open_names[0], node("again"), at=2.0) is None
+    assert _answer_with_nodes(scheduler, node("again"), request_id=open_names[0], at=2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
 def test_answers_with_nodes_in_one_activation_leave_compute_budget_for_the_run() -> None:
     names = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
-    rejections = [_send(scheduler, name, node(f"of_{name}"), at=0.5) for name in names]
+    rejections = [_answer_with_nodes(scheduler, node(f"of_{name}"), request_id=name, at=0.5) for name in names]
     stored_count = len(early_answers(scheduler))
     budget_rejection = "too many changes at once; try again in a moment"
     assert (stored_count, rejections) == (63, [None] * stored_count + [budget_rejection] * (len(names) - stored_count))
     assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
-    assert _send(scheduler, names[stored_count], node("later"), at=0.6) is None
+    assert _answer_with_nodes(scheduler, node("later"), request_id=names[stored_count], at=0.6) is None
 
 
 def test_early_answers_of_one_activation_are_applied_in_order_without_recursion() -> None:
     names = [f"q{number}" for number in range(30)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names), node("after", *names))
     for name in names:
-        assert _send(scheduler, name, node(f"of_{name}"), node(f"after_{name}", "after"), at=0.5) is None
+        new_nodes = (node(f"of_{name}"), node(f"after_{name}", "after"))
+        assert _answer_with_nodes(scheduler, *new_nodes, request_id=name, at=0.5) is None
     depths: list[int] = []
     rebuild = scheduler.rebuild.rebuild
 
@@ -240,11 +243,11 @@ def test_early_answers_of_one_activation_are_applied_in_order_without_recursion(
 
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_GUIDANCE))
-    assert _send(scheduler, "q", node("look")) == (
+    assert _answer_with_nodes(scheduler, node("look"), request_id="q") == (
         "'q[0]': the nodes in the answer would be added for 2 items; answer one item, by its own id"
     )
-    assert _send(scheduler, "q[0]", node("look")) is None
-    assert _send(scheduler, "q", node("look2")) is None
+    assert _answer_with_nodes(scheduler, node("look"), request_id="q[0]") is None
+    assert _answer_with_nodes(scheduler, node("look2"), request_id="q") is None
     assert statuses_of(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 

@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import make_url
 
 from dagwright_onboarding.database import EntityDatabase
+from dagwright_onboarding.party_loading import LoadReport, load_parties
 from dagwright_onboarding.verbs import OnboardingVerbs
-from tests.support.parties import Load, loader
+from tests.support.parties import Load
 from tests.support.postgres import PostgresCluster
 
 
@@ -48,7 +49,12 @@ def database(database_url: str, empty_store: Path) -> Iterator[EntityDatabase]:
 
 @pytest.fixture
 def load(database: EntityDatabase, tmp_path: Path) -> Load:
-    return loader(database, tmp_path)
+    def load_content(content: str | bytes) -> LoadReport:
+        file = tmp_path / "parties.csv"
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return load_parties(database, file)
+
+    return load_content
 
 
 @pytest.fixture

@@ -17,18 +17,18 @@ from tests.support.parties import Load, find
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 
-SearchInRows = Callable[..., Callable[..., Findings]]
+LoadRows = Callable[..., Callable[..., Findings]]
 
 
 @pytest.fixture
-def search_in_rows(database: EntityDatabase, load: Load) -> SearchInRows:
+def load_rows(database: EntityDatabase, load: Load) -> LoadRows:
     """Return a function that loads rows, and returns a function that searches the database."""
 
-    def load_rows(*rows: str, header: str = "name,kind,aliases,status") -> Callable[..., Findings]:
+    def load_and_return_search(*rows: str, header: str = "name,kind,aliases,status") -> Callable[..., Findings]:
         assert not load("\n".join([header, *rows])).rejected
         return partial(find, database)
 
-    return load_rows
+    return load_and_return_search
 
 
 def details(party: Candidate) -> tuple[str, str | None, str]:
@@ -136,10 +136,10 @@ def test_part_of_a_name_or_a_name_of_several_parties_is_not_an_unambiguous_match
     ],
 )
 def test_only_the_requested_kinds_are_searched(
-    search_in_rows: SearchInRows, search_text: str, jurisdiction: str | None, expected: list[str]
+    load_rows: LoadRows, search_text: str, jurisdiction: str | None, expected: list[str]
 ) -> None:
     rows = [f"Same Name,{kind}" for kind in ("person,LU", "company,GB", "fund,LU")]
-    search = search_in_rows(*rows, header="name,kind,jurisdiction")
+    search = load_rows(*rows, header="name,kind,jurisdiction")
     assert sorted(hit.kind for hit in search(search_text, "company or fund", jurisdiction).hits) == expected
 
 
@@ -162,8 +162,8 @@ def names_of(findings: Findings) -> Names:
     return [name for name, _ in hits], match, [name for name, _ in inactive]
 
 
-def test_inactive_party_with_the_name_prevents_an_unambiguous_match(search_in_rows: SearchInRows) -> None:
-    search = search_in_rows(
+def test_inactive_party_with_the_name_prevents_an_unambiguous_match(load_rows: LoadRows) -> None:
+    search = load_rows(
         "John Smith,person,,inactive",
         "John Smithson,person,,",
         "Kite Ltd,company,,inactive",
@@ -181,8 +181,8 @@ def test_inactive_party_with_the_name_prevents_an_unambiguous_match(search_in_ro
     assert match_name(search("Kite", "company")) == "Kite GmbH"
 
 
-def test_party_with_another_legal_form_is_not_an_unambiguous_match(search_in_rows: SearchInRows) -> None:
-    search = search_in_rows(
+def test_party_with_another_legal_form_is_not_an_unambiguous_match(load_rows: LoadRows) -> None:
+    search_all = load_rows(
         "Kite GmbH,company,,",
         "Kite S.à r.l.,company,,inactive",
         "Rook Ltd,company,Old Rook Limited,",
@@ -191,29 +191,27 @@ def test_party_with_another_legal_form_is_not_an_unambiguous_match(search_in_row
         "Wren Sàrl,company,,",
         "Gone Mill AG,company,,inactive",
     )
+    search = partial(search_all, entity_type="company")
 
-    def names_found(text: str) -> Names:
-        return names_of(search(text, "company"))
-
-    assert names_found("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert names_found("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert names_found("Kite AG") == (["Kite GmbH"], None, [])
-    assert names_found("Kite") == (["Kite GmbH"], "Kite GmbH", [])
-    assert names_found("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
+    assert names_of(search("Kite SARL")) == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert names_of(search("Kite Société à responsabilité limitée")) == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert names_of(search("Kite AG")) == (["Kite GmbH"], None, [])
+    assert names_of(search("Kite")) == (["Kite GmbH"], "Kite GmbH", [])
+    assert names_of(search("Kite mbH")) == (["Kite GmbH"], "Kite GmbH", [])
     # The exact legal form makes a match unambiguous, even if other parties have the same name.
-    assert names_found("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
-    assert names_found("Limited Rook Old")[1] is None
-    assert names_found("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
-    assert names_found("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
-    assert names_found("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert names_found("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert names_found("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
-    assert names_found("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
-    assert names_found("Gone Mill GmbH") == ([], None, [])
+    assert names_of(search("Rook Limited")) == (["Rook Ltd"], "Rook Ltd", [])
+    assert names_of(search("Limited Rook Old"))[1] is None
+    assert names_of(search("Old Rook Ltd.")) == (["Rook Ltd"], "Rook Ltd", [])
+    assert names_of(search("Rook GmbH")) == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
+    assert names_of(search("Plain Harbour SA")) == (["Plain Harbour"], "Plain Harbour", [])
+    assert names_of(search("Harbour Plain SA")) == (["Plain Harbour"], "Plain Harbour", [])
+    assert names_of(search("Wren S.à r.l.")) == (["Wren Sàrl"], "Wren Sàrl", [])
+    assert names_of(search("Gone Mill Aktiengesellschaft")) == ([], None, ["Gone Mill AG"])
+    assert names_of(search("Gone Mill GmbH")) == ([], None, [])
 
 
-def test_order_of_words_and_legal_form_may_both_differ(search_in_rows: SearchInRows) -> None:
-    search = search_in_rows(
+def test_order_of_words_and_legal_form_may_both_differ(load_rows: LoadRows) -> None:
+    search = load_rows(
         "Blue Harbour S.à r.l.,company,,",
         "Blue Harbour Shipping S.à r.l.,company,,",
         "Apex Holding Limited,company,Old Mill Ltd,",
@@ -250,16 +248,16 @@ def test_order_of_words_and_legal_form_may_both_differ(search_in_rows: SearchInR
     assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", ANY_ORDER)], "Fen Marsh GmbH", [])
 
 
-def test_active_party_is_an_unambiguous_match_despite_an_inactive_namesake(search_in_rows: SearchInRows) -> None:
+def test_active_party_is_an_unambiguous_match_despite_an_inactive_namesake(load_rows: LoadRows) -> None:
     rows = ("John Smith,person,GB,inactive", "John Smith,person,IE,")
-    findings = search_in_rows(*rows, header="name,kind,jurisdiction,status")("John Smith", "person")
+    findings = load_rows(*rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.unambiguous_match is not None
     assert findings.unambiguous_match.jurisdiction == "IE"
     assert [party.jurisdiction for party in findings.inactive_matches] == ["GB"]
 
 
 def test_legal_form_makes_a_match_unambiguous_only_if_all_similar_names_were_read(
-    search_in_rows: SearchInRows, monkeypatch: pytest.MonkeyPatch
+    load_rows: LoadRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     max_names = 20
     assert max_names < MAX_NAMES
@@ -267,7 +265,7 @@ def test_legal_form_makes_a_match_unambiguous_only_if_all_similar_names_were_rea
         monkeypatch.setattr(module, "MAX_NAMES", max_names)
     rows_within_limit = ["Kite SARL,company,LU", *_kite_companies(max_names - 2)]
     for rows, is_unambiguous in ((rows_within_limit, True), (_kite_companies(max_names - 1), False)):
-        search = search_in_rows(*rows, header="name,kind,jurisdiction")
+        search = load_rows(*rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_unambiguous
 
 
@@ -338,9 +336,9 @@ def test_legal_form_is_separated_in_any_spelling(form: str) -> None:
     assert [is_legal_form(name_key(text)) for text in (form, f"Zoë Rock {form}")] == [True, False]
 
 
-def test_legal_forms_are_removed_and_reported(search_in_rows: SearchInRows) -> None:
+def test_legal_forms_are_removed_and_reported(load_rows: LoadRows) -> None:
     rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
-    search = search_in_rows(*rows, header="name,kind")
+    search = load_rows(*rows, header="name,kind")
     for text, reason in (("Zoe Rock Sarl", WITHOUT_FORM), ("ZOË ROCK LIMITED", OTHER_FORM), ("zoe rock", WITHOUT_FORM)):
         assert [*map(details, search(text, "company").hits)] == [("Zoë Rock S.à r.l.", None, reason)]
     assert [hit.name for hit in search("Kim", "person").hits] == ["Kim Lee", "Kim Se"]

@@ -20,7 +20,7 @@ from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, LookupRequest, PartyResolver
 from tests.support.parties import Load
 
-GatewayTo = Callable[..., EntityGateway]
+LoadGateway = Callable[..., EntityGateway]
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 
@@ -45,7 +45,7 @@ def database_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def gateway_to(database: EntityDatabase, load: Load) -> GatewayTo:
+def load_gateway(database: EntityDatabase, load: Load) -> LoadGateway:
     """Return a function that loads rows, of which the first has the names of the columns."""
 
     def load_rows(*rows: str) -> EntityGateway:
@@ -91,17 +91,19 @@ def problem_of(gateway: EntityGateway, *request: str) -> Any:
     return PartyResolver(gateway, LookupRequest(*request), is_interactive=False).resolve((), None).get("problem")
 
 
-def id_of(gateway: EntityGateway, name: str) -> str:
-    return gateway._database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
+def id_of(database: EntityDatabase, name: str) -> str:
+    return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
 
 
-def test_single_hit_is_bound_with_its_reason(gateway: EntityGateway) -> None:
-    john = {"id": id_of(gateway, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
+def test_single_hit_is_bound_with_its_reason(gateway: EntityGateway, example_database: EntityDatabase) -> None:
+    john = {"id": id_of(example_database, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
     assert Conversation(gateway, "J. Smith", "person").result == {"entity": john, "reason": "other name"}
 
 
-def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: EntityGateway) -> None:
-    smithson_id = id_of(gateway, "John Smithson")
+def test_partial_name_is_confirmed_by_a_person_or_fails(
+    gateway: EntityGateway, example_database: EntityDatabase
+) -> None:
+    smithson_id = id_of(example_database, "John Smithson")
     conversation = Conversation(gateway, "John Smiths", "person")
     assert (conversation.question["type"], conversation.question["options"][0]["id"]) == ("SELECTION", smithson_id)
     assert conversation.select(smithson_id)["reason"] == "chosen by a person"
@@ -114,10 +116,10 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: EntityGateway) 
     )
 
 
-def test_question_names_inactive_parties(gateway_to: GatewayTo) -> None:
+def test_question_names_inactive_parties(load_gateway: LoadGateway, database: EntityDatabase) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
-    gateway = gateway_to("name,jurisdiction,date_of_birth,status,kind", *(f"{row},person" for row in rows))
-    john_id, eve_id = id_of(gateway, "John Smith"), id_of(gateway, "Eve Gone")
+    gateway = load_gateway("name,jurisdiction,date_of_birth,status,kind", *(f"{row},person" for row in rows))
+    john_id, eve_id = id_of(database, "John Smith"), id_of(database, "Eve Gone")
     message = f"John Smith (person, GB, born 1968-03-14, {john_id}) is inactive. "
     conversation = Conversation(gateway, "John Smith", "person")
     assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
@@ -146,7 +148,9 @@ def test_option_has_the_distinguishing_facts_of_a_party(gateway: EntityGateway) 
 
 
 @pytest.mark.parametrize("is_text", [False, True])
-def test_none_of_these_asks_for_a_name(gateway: EntityGateway, *, is_text: bool) -> None:
+def test_none_of_these_asks_for_a_name(
+    gateway: EntityGateway, example_database: EntityDatabase, *, is_text: bool
+) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
     next_question = conversation.answer(text="none of these") if is_text else conversation.select(NONE_OF_THESE)
     assert (next_question["type"], next_question["prompt"]) == (
@@ -157,16 +161,18 @@ def test_none_of_these_asks_for_a_name(gateway: EntityGateway, *, is_text: bool)
     next_question = conversation.answer(text="7")
     assert (next_question["type"], "Garcia (person" in next_question["prompt"]) == ("CLARIFICATION", False)
     assert conversation.answer(text="Meridian")["type"] == "CLARIFICATION"
-    assert conversation.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(gateway, "Aiko Tanaka")
+    assert conversation.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
 
-def test_id_of_another_type_is_answered_with_a_new_question(gateway: EntityGateway) -> None:
+def test_id_of_another_type_is_answered_with_a_new_question(
+    gateway: EntityGateway, example_database: EntityDatabase
+) -> None:
     conversation = Conversation(gateway, "Nobody Known", "fund")
-    next_question = conversation.answer(text=id_of(gateway, "Sarah Chen"))
+    next_question = conversation.answer(text=id_of(example_database, "Sarah Chen"))
     assert next_question["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert conversation.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
-    assert conversation.answer(text="Apex Fund")["entity"]["id"] == id_of(gateway, "Apex Fund")
-    result = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(gateway, "Sarah Chen"))
+    assert conversation.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
+    result = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
     assert result["entity"]["kind"] == "person"
 
 
@@ -218,9 +224,9 @@ def test_very_long_answer_leads_to_a_question_of_limited_length(gateway: EntityG
         assert len(question["prompt"]) < 2_000
 
 
-def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway) -> None:
+def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
-    options, apex_id = conversation.question["options"], id_of(gateway, "Apex Fund")
+    options, apex_id = conversation.question["options"], id_of(example_database, "Apex Fund")
     for text, reason in (
         ("7", "No party found for person '7'."),
         (apex_id, "'Apex Fund' is a fund, but the lookup is for a person."),
@@ -232,7 +238,7 @@ def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway) -> Non
     next_question = conversation.answer(text="Sarah Cohen")
     assert next_question["options"] == options
     assert "near: Sarah Chen (person, HK" in next_question["prompt"]
-    assert conversation.select(id_of(gateway, "Maria García"))["entity"]["name"] == "Maria García"
+    assert conversation.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
@@ -244,11 +250,11 @@ def test_similar_names_are_reported_again_after_an_answer_without_a_party(gatewa
     assert conversation.answer(text="Sarah Cohen")["prompt"].count(near_names) == 1
 
 
-def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway) -> None:
+def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "John Smith", "company or fund")
     prompt = conversation.question["prompt"]
     assert prompt.startswith("No party found for company or fund 'John Smith'; near: John Smith (person")
-    next_question = conversation.answer(text=id_of(gateway, "John Smith"))
+    next_question = conversation.answer(text=id_of(example_database, "John Smith"))
     assert next_question["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
     kind_question = conversation.answer(text=CREATE_NEW)
     assert (kind_question["type"], kind_question["options"]) == ("SELECTION", ["company", "fund"])
@@ -286,13 +292,13 @@ def test_text_of_an_answer_is_not_the_default_name_of_a_new_party(gateway: Entit
     assert conversation.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
-def test_existing_person_is_not_created_again(gateway: EntityGateway) -> None:
+def test_existing_person_is_not_created_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Sarah Chen", "person", "SG")
     next_question = conversation.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in next_question["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     next_question = conversation.answer(**details)
-    sarah_id = id_of(gateway, "Sarah Chen")
+    sarah_id = id_of(example_database, "Sarah Chen")
     message = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert next_question["prompt"] == message
     assert [option["id"] for option in next_question["options"]] == [sarah_id, NONE_OF_THESE, CREATE_NEW]
@@ -302,15 +308,17 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway) -> None:
     assert conversation.select(sarah_id)["entity"]["name"] == "Sarah Chen"
 
 
-def test_inactive_person_is_neither_created_again_nor_offered(gateway_to: GatewayTo) -> None:
-    gateway = gateway_to("name,kind,date_of_birth,status", "Eve Gone,person,1970-01-01,inactive")
+def test_inactive_person_is_neither_created_again_nor_offered(
+    load_gateway: LoadGateway, database: EntityDatabase
+) -> None:
+    gateway = load_gateway("name,kind,date_of_birth,status", "Eve Gone,person,1970-01-01,inactive")
     conversation = Conversation(gateway, "Eve Gone", "person")
     conversation.answer(text=CREATE_NEW)
     next_question = conversation.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
     message = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
     assert next_question["type"] == "CLARIFICATION"
     assert next_question["prompt"].startswith(
-        f"{message}{id_of(gateway, 'Eve Gone')}) is inactive. Which party is meant"
+        f"{message}{id_of(database, 'Eve Gone')}) is inactive. Which party is meant"
     )
 
 
@@ -346,12 +354,12 @@ def test_chosen_party_that_became_inactive_is_not_bound(database: EntityDatabase
     assert next_question["prompt"].startswith(f"'Eva Twin' ({first_id}) is inactive. Which person is meant")
 
 
-def test_hints_in_non_interactive_runs_name_valid_search_texts(gateway_to: GatewayTo) -> None:
+def test_hints_in_non_interactive_runs_name_valid_search_texts(load_gateway: LoadGateway) -> None:
     rows = [
         *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
         *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
     ]
-    gateway = gateway_to("name,kind,jurisdiction,date_of_birth,lei", *rows)
+    gateway = load_gateway("name,kind,jurisdiction,date_of_birth,lei", *rows)
 
     problems = [
         problem_of(gateway, *request)
@@ -375,11 +383,11 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(gateway_to: Gatew
     assert [problem_of(gateway, text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
 
 
-def test_repeated_question_names_inactive_parties(gateway_to: GatewayTo) -> None:
+def test_repeated_question_names_inactive_parties(load_gateway: LoadGateway, database: EntityDatabase) -> None:
     rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
-    gateway = gateway_to("name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
+    gateway = load_gateway("name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
     for name in ("John Smith", "Eve Gone"):
-        message = f"{name} (person, GB, {id_of(gateway, name)}) is inactive. "
+        message = f"{name} (person, GB, {id_of(database, name)}) is inactive. "
         conversation = Conversation(gateway, name, "person")
         question_type = conversation.question["type"]
         for text, prompt_start in (("7", f"No party found for person '7'. {message}"), (name, message)):
@@ -387,6 +395,6 @@ def test_repeated_question_names_inactive_parties(gateway_to: GatewayTo) -> None
             assert next_question["type"] == question_type
             assert next_question["prompt"].startswith(prompt_start)
             assert next_question["prompt"].count("is inactive") == 1
-        next_question = conversation.answer(text=id_of(gateway, name))
-        assert next_question["prompt"].startswith(f"{name!r} ({id_of(gateway, name)}) is inactive. ")
+        next_question = conversation.answer(text=id_of(database, name))
+        assert next_question["prompt"].startswith(f"{name!r} ({id_of(database, name)}) is inactive. ")
         assert next_question["prompt"].count("is inactive") == 1

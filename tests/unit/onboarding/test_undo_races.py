@@ -135,7 +135,7 @@ def run_concurrently(*calls: Callable[[], object]) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_undone_or_used_but_never_both(two_verbs: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+def test_fund_is_undone_or_used_but_never_both(two_verbs: TwoVerbs) -> None:
     first_verbs, second_verbs = two_verbs
     for number in range(REPETITIONS):
         fund = first_verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))

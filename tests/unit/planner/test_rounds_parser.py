@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard
+from dagwright.core.model.tools import Effects, GoalType, ToolDeclaration, WorkerCard
 from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
@@ -29,21 +29,43 @@ from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_response, done_response, failed_response, ref, sub_goal
 
 
-def worker_tool(name: str, arguments: tuple[str, ...], *outputs: str, **card_fields: Any) -> ToolDeclaration:
+def worker_tool(
+    name: str,
+    *,
+    argument_names: tuple[str, ...],
+    outputs: tuple[str, ...],
+    goal_type: GoalType = "support",
+    **card_fields: Any,
+) -> ToolDeclaration:
     """Return a worker tool. Its arguments have no types."""
-    schema = {"type": "object", "properties": {name: {} for name in arguments}, "additionalProperties": False}
-    card = WorkerCard(**{"description": name, "outputs": outputs, "goal_type": "support"} | card_fields)
+    arguments = {argument_name: {} for argument_name in argument_names}
+    schema = {"type": "object", "properties": arguments, "additionalProperties": False}
+    card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **card_fields)
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
 
 
 WORKER_TOOLS = {
     tool.name: tool
     for tool in (
-        worker_tool("pick", ("name",), "numbers", same_as={"numbers": "all_results"}),
-        worker_tool("add_up", ("numbers", "more"), "total", "rest", requires=("numbers",), same_as={"rest": "numbers"}),
-        worker_tool("show", ("total",), "shown", goal_type="deliverable"),
-        worker_tool("tell", ("all_results",), "statement", goal_type="deliverable", requires=("all_results",)),
-        worker_tool("think", ("about",), "thought", goal_type="deliverable", takes_sub_goal=True),
+        worker_tool("pick", argument_names=("name",), outputs=("numbers",), same_as={"numbers": "all_results"}),
+        worker_tool(
+            "add_up",
+            argument_names=("numbers", "more"),
+            outputs=("total", "rest"),
+            requires=("numbers",),
+            same_as={"rest": "numbers"},
+        ),
+        worker_tool("show", argument_names=("total",), outputs=("shown",), goal_type="deliverable"),
+        worker_tool(
+            "tell",
+            argument_names=("all_results",),
+            outputs=("statement",),
+            goal_type="deliverable",
+            requires=("all_results",),
+        ),
+        worker_tool(
+            "think", argument_names=("about",), outputs=("thought",), goal_type="deliverable", takes_sub_goal=True
+        ),
     )
 }
 
@@ -81,13 +103,17 @@ def is_accepted(new_sub_goal: Any, *existing_sub_goals: KnownSubGoal) -> bool:
     return parse(continue_response(new_sub_goal), *existing_sub_goals)["valid"] is True
 
 
-def problems_of(answer: Any, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
-    """Return the code and pointer of each problem. The answer is a text, or the only new sub-goal."""
-    answer = answer if isinstance(answer, str) else continue_response(answer)
+def problems_of(answer: str, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
+    """Return the code and pointer of each problem of an answer."""
     actual = parse(answer, *existing_sub_goals)
     assert actual["valid"] is False
     assert actual["repair"].startswith("This answer is invalid:\n- ")
     return [(problem["code"], problem["pointer"]) for problem in actual["problems"]]
+
+
+def problems_of_sub_goal(new_sub_goal: Any, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
+    """Return the problems of an answer with one new sub-goal."""
+    return problems_of(continue_response(new_sub_goal), *existing_sub_goals)
 
 
 def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
@@ -203,7 +229,7 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
     for value in values:
         new_sub_goal = {**sub_goal(2, "tell"), "params": {"all_results": value}}
         expected = [("precondition_missing", "/sub_goals/0/params/all_results")]
-        assert problems_of(new_sub_goal, existing_sub_goal) == expected
+        assert problems_of_sub_goal(new_sub_goal, existing_sub_goal) == expected
     assert is_accepted(sub_goal(2, "tell", all_results=ref(1, "numbers")), existing_sub_goal)
     # A support worker tool accepts literal values, such as names from the request.
     assert is_accepted(sub_goal(2, "add_up", numbers=[1, 2]), existing_sub_goal)
@@ -216,8 +242,8 @@ def test_argument_names_are_normalized() -> None:
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
     inputs = {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}
     expected = [("invalid_field", "/sub_goals/0/inputs/all_results")]
-    assert problems_of({**sub_goal_with_input, "inputs": inputs}, existing_sub_goal) == expected
-    assert problems_of(sub_goal(2, "pick", name="x"), existing_sub_goal) == [("repeated", "/sub_goals/0")]
+    assert problems_of_sub_goal({**sub_goal_with_input, "inputs": inputs}, existing_sub_goal) == expected
+    assert problems_of_sub_goal(sub_goal(2, "pick", name="x"), existing_sub_goal) == [("repeated", "/sub_goals/0")]
 
 
 def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> None:
@@ -227,7 +253,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     # A null slot is accepted for an argument that is not required.
     assert is_accepted(sub_goal(3, "show", total=ref(2, "rest")), picked, added)
     expected = [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-    assert problems_of(sub_goal(3, "add_up", numbers=ref(2, "rest")), picked, added) == expected
+    assert problems_of_sub_goal(sub_goal(3, "add_up", numbers=ref(2, "rest")), picked, added) == expected
     added = known_sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     for valid_input in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
         assert is_accepted(sub_goal(3, "add_up", numbers=valid_input, more=7), picked, added)
@@ -252,7 +278,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
     existing_sub_goal = known_sub_goal(1, "pick", status, name="x")
     expected = [("duplicate_id", "/sub_goals/0/id")]
-    assert problems_of(sub_goal(1, "pick", name="other"), existing_sub_goal) == expected
+    assert problems_of_sub_goal(sub_goal(1, "pick", name="other"), existing_sub_goal) == expected
 
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
@@ -266,13 +292,14 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 
     failed, pending = sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     dependent = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
-    assert problems_of(dependent, *existing_sub_goals)[0] == ("precondition_missing", "/sub_goals/0/inputs/numbers")
+    expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
+    assert problems_of_sub_goal(dependent, *existing_sub_goals)[0] == expected
     assert started_ids(failed, dependent) == [1, 3]
     assert started_ids(failed, pending) == [1]
-    assert problems_of(pending, *existing_sub_goals) == [("empty_plan", "/sub_goals")]
+    assert problems_of_sub_goal(pending, *existing_sub_goals) == [("empty_plan", "/sub_goals")]
     assert started_ids(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))) == [4, 2]
-    dependent = sub_goal(3, "show", total=ref(2, "total"))
-    assert problems_of(dependent, *existing_sub_goals) == [("precondition_missing", "/sub_goals")]
+    dependent_on_pending = sub_goal(3, "show", total=ref(2, "total"))
+    assert problems_of_sub_goal(dependent_on_pending, *existing_sub_goals) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +348,8 @@ def test_done_needs_existing_slots_and_a_deliverable() -> None:
 
 def test_excess_sub_goals_and_truncated_answers_are_rejected() -> None:
     existing_sub_goals = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
-    assert problems_of(sub_goal(500, "pick", name="one more"), *existing_sub_goals) == [("too_large", "/sub_goals")]
+    excess_sub_goal = sub_goal(500, "pick", name="one more")
+    assert problems_of_sub_goal(excess_sub_goal, *existing_sub_goals) == [("too_large", "/sub_goals")]
     answer = continue_response(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy"))
     assert problems_of(answer.rpartition("yyyyyyyy")[0])[0][0] == "truncated"
 
