@@ -59,7 +59,17 @@ def test_table_lists_every_purpose_of_a_model_call() -> None:
     table = PAGES_TEXT.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     purposes_in_code = {
-        *(PLAN, REPAIR, REPLAN, ANSWER, INTENTION, PLANNER, AGENT_PURPOSE, ROUTING_PURPOSE, model_answers.PURPOSE),
-        *(TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE),
+        PLAN,
+        REPAIR,
+        REPLAN,
+        ANSWER,
+        INTENTION,
+        PLANNER,
+        AGENT_PURPOSE,
+        ROUTING_PURPOSE,
+        model_answers.PURPOSE,
+        TOOL_PURPOSE,
+        SUMMARY_PURPOSE,
+        CALCULATION_PURPOSE,
     }
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == purposes_in_code

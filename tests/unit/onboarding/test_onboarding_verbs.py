@@ -305,8 +305,14 @@ def test_cbu_has_its_links_roles_and_products(verbs: OnboardingVerbs) -> None:
     for product in ("FUND_ACCOUNTING", "CUSTODY"):
         verbs.add_product(product, cbu_id=fund.id, product=product)
     assert asdict(verbs.get_cbu(fund.id)) == {
-        **{"id": fund.id, "kind": "fund", "name": "Fund", "jurisdiction": "LU", "client_type": "fund"},
-        **{"parent_entity_ids": [], "manco_id": manco.id, "related_to": []},
+        "id": fund.id,
+        "kind": "fund",
+        "name": "Fund",
+        "jurisdiction": "LU",
+        "client_type": "fund",
+        "parent_entity_ids": [],
+        "manco_id": manco.id,
+        "related_to": [],
         "roles": [
             {"role": "CHAIRPERSON", "entity_id": zoe, "entity_name": "Zoe"},
             {"role": "DIRECTOR", "entity_id": ann, "entity_name": "Ann"},

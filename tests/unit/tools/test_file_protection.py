@@ -33,10 +33,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "project"
     for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
         (project / folder).mkdir(parents=True)
-    for file in (
-        *("state/temporal.db", "plans/a.yaml", "keys/keys.json", "my_tools.py", "agents.yaml", "mcp.json"),
-        *(".env", "lib/helper.py", "data/a.txt", "parties.db", "prices.yaml"),
-    ):
+    for file in ("state/temporal.db", "plans/a.yaml", "keys/keys.json", "my_tools.py", "agents.yaml", "mcp.json"):
+        (project / file).write_text("before")
+    for file in (".env", "lib/helper.py", "data/a.txt", "parties.db", "prices.yaml"):
         (project / file).write_text("before")
     monkeypatch.chdir(project)
     return project

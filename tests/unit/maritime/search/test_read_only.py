@@ -97,8 +97,10 @@ def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> N
 
 
 FIFTEEN_FIGURES = {
-    **{"b": {"stats": {"field": "teu"}}, "c": {"percentiles": {"field": "teu"}}},
-    **{"d": {"percentiles": {"field": "teu", "percents": [1, 2]}}, "e": {"max": {"field": "teu"}}},
+    "b": {"stats": {"field": "teu"}},
+    "c": {"percentiles": {"field": "teu"}},
+    "d": {"percentiles": {"field": "teu", "percents": [1, 2]}},
+    "e": {"max": {"field": "teu"}},
 }
 
 
