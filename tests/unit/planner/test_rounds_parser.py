@@ -38,7 +38,7 @@ def worker_tool(
     **card_fields: Any,
 ) -> ToolDeclaration:
     """Return a worker tool. Its arguments have no types."""
-    arguments = {argument_name: {} for argument_name in argument_names}
+    arguments: dict[str, Any] = {argument_name: {} for argument_name in argument_names}
     schema = {"type": "object", "properties": arguments, "additionalProperties": False}
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **card_fields)
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
