@@ -69,7 +69,10 @@ class Terminal:
         try:
             async with asyncio.timeout(SCREEN_TIMEOUT_S):
                 while (position := self.screen.find(expected_text, self._search_start)) < 0:
-                    assert not self._is_over, f"{expected_text!r} did not appear; the output was:\n{self.screen}"
+                    if self._is_over:
+                        # An error of the decoder is raised here.
+                        await self._read_task
+                        raise AssertionError(f"{expected_text!r} did not appear; the output was:\n{self.screen}")
                     self._output_event.clear()
                     await self._output_event.wait()
         except TimeoutError:
@@ -86,13 +89,16 @@ class Terminal:
         return code
 
     def _read(self) -> None:
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        # Reading the terminal of an ended process raises an error instead of returning an end of file.
-        with suppress(OSError):
-            while part := os.read(self._master, 65_536):
-                self._loop.call_soon_threadsafe(self._append, decoder.decode(part))
-        os.close(self._master)
-        self._loop.call_soon_threadsafe(self._finish_reading)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            # Reading the terminal of an ended process raises an error instead of returning an end of file.
+            with suppress(OSError):
+                while part := os.read(self._master, 65_536):
+                    self._loop.call_soon_threadsafe(self._append, decoder.decode(part))
+            decoder.decode(b"", final=True)
+        finally:
+            os.close(self._master)
+            self._loop.call_soon_threadsafe(self._finish_reading)
 
     def _append(self, part: str) -> None:
         self.screen += part
@@ -178,22 +184,27 @@ async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> 
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def end_process(process: RunningProcess, signal_number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process and wait for its end."""
-    process.send_signal(signal_number)
+async def kill_process(process: RunningProcess) -> None:
+    process.send_signal(signal.SIGKILL)
     await wait_for_exit(process)
 
 
-async def wait_for_status(commands: CommandLine, run_id: str, status: str) -> dict[str, Any]:
+async def stop_process(process: RunningProcess) -> None:
+    """Request the end of a process with SIGTERM, and wait for it."""
+    process.send_signal(signal.SIGTERM)
+    await wait_for_exit(process)
+
+
+async def wait_for_run_status(commands: CommandLine, run_id: str, status: str) -> dict[str, Any]:
     """Wait until a run has a status, and return its document."""
-    document: dict[str, Any] = {}
+    documents: list[dict[str, Any]] = []
 
     async def has_status() -> bool:
-        document.update((await commands("status", run_id, "--json")).document)
-        return bool(document["status"] == status)
+        documents.append((await commands("status", run_id, "--json")).document)
+        return bool(documents[-1].get("status") == status)
 
     await eventually(has_status)
-    return document
+    return documents[-1]
 
 
 async def read_line_with(process: RunningProcess, expected_text: str) -> str:

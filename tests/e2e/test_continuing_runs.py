@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.server import Daemon
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
 from tests.e2e.conftest import WritePlan, calculation, pause
 from tests.support.eventually import eventually
 
@@ -149,7 +149,7 @@ async def test_node_of_a_killed_worker_is_retried(cli: CommandLine, write_plan: 
     plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
     run_process = await cli.start("run", plan, "--id", "killed-worker")
     await read_line_with(run_process, "running    long  wait · Take a while")
-    await end_process(run_process)
+    await kill_process(run_process)
 
     repeated_result = await cli("run", plan, "--id", "killed-worker")
 

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, demo_program_of, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, demo_program_of, stop_process, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -38,7 +38,7 @@ async def test_interrupted_demo_continues_and_the_next_demo_starts_a_new_order(
     program = await demo_program_of("demo")
     first_demo = await cli_that_starts_a_server.start(program=program)
     await read_line_with(first_demo, "run demo-order-1 already exists")
-    await end_process(first_demo, signal.SIGTERM)
+    await stop_process(first_demo)
 
     second_result = (await wait_for_exit(await cli_that_starts_a_server.start(program=program))).check_success()
     assert second_result.stdout.startswith("run demo-order-1 was interrupted and continues\n")

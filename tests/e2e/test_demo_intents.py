@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -15,7 +15,7 @@ async def test_demo_continues_after_a_kill_and_then_changes_nothing(cli_that_sta
     # No second step may end before the kill, even on a busy machine.
     first_demo = await cli_that_starts_a_server.start("--pace", "2", program=_DEMO)
     await read_line_with(first_demo, "completed  @result_1")
-    await end_process(first_demo)
+    await kill_process(first_demo)
 
     second_result = await wait_for_exit(await cli_that_starts_a_server.start("--pace", "0", program=_DEMO))
     assert (second_result.code, second_result.stderr) == (0, "")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import CommandLine, end_process
+from tests.e2e.command import CommandLine, kill_process
 from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
@@ -67,7 +67,7 @@ async def test_fork_shows_its_difference_and_starts_once(
     }
 
     fork_process = await cli.start("fork", "forked", "--input", "works=true", "--yes")
-    await end_process(fork_process)
+    await kill_process(fork_process)
     arguments = ("fork", "forked", "--input", "works=true", "--yes", "--json")
     fork_results = await asyncio.gather(*(cli(*arguments) for _ in range(2)))
     fork_id = fork_results[0].document["fork_run_id"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import CommandLine, end_process
+from tests.e2e.command import CommandLine, kill_process
 from tests.e2e.conftest import WritePlan
 from tests.support.eventually import eventually
 from tests.support.tool_servers import ROOT, calls_of, server_entry, write_servers
@@ -44,8 +44,8 @@ async def test_detached_run_calls_a_server(
     private_cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     plan = write_plan(_SAY_NODE)
-    started_result = await private_cli("run", plan, "--tools", servers_file, "--id", "mcp-detached", "--detach")
-    started_result.check_success()
+    run_arguments = ("run", plan, "--tools", servers_file, "--id", "mcp-detached", "--detach", "--json")
+    (await private_cli(*run_arguments)).check_success()
     watch_result = await private_cli("watch", "mcp-detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(calls_file)) == 1
@@ -58,7 +58,7 @@ async def test_server_ends_if_its_worker_is_killed_and_the_run_continues_with_a_
     run_process = await cli.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
     await eventually(lambda: len(calls_of(calls_file)) == 1)
     server_pid = calls_of(calls_file)[0]["pid"]
-    await end_process(run_process)
+    await kill_process(run_process)
 
     def has_ended() -> bool:
         # An ended process is a zombie until its parent process waits for it.

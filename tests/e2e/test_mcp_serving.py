@@ -16,7 +16,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, end_process, read_line_with, with_model
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, stop_process, read_line_with, with_model
 from tests.e2e.conftest import APPROVAL_NODE, pause, plan_of
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
@@ -147,7 +147,8 @@ async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands:
     else:
         process.terminate()
     remaining_output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in remaining_output.splitlines())
+    for line in remaining_output.splitlines():
+        assert json.loads(line)["jsonrpc"] == "2.0", line
     assert await process.wait() == (0 if ending == "stdin" else 130)
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
@@ -175,7 +176,7 @@ async def test_server_starts_while_another_process_has_a_worker(
             await read_line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
                 answer = await ToolCaller(client)("ask", request="What is 1 + 2?")
-            await end_process(process, signal.SIGTERM)
+            await stop_process(process)
         errors.seek(0)
         error_output = errors.read()
     assert (answer["status"], answer["output"]) == ("completed", "It is 3.")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
 from tests.e2e.conftest import WritePlan, calculation
 from tests.support.eventually import eventually
 
@@ -84,7 +84,7 @@ async def test_run_waits_for_an_answer_and_has_it_as_result(cli: CommandLine, wr
 async def test_answer_without_a_worker_is_sent_by_signal(cli: CommandLine, write_plan: WritePlan) -> None:
     run_process = await cli.start("run", write_plan(_human_node()), "--id", "without-worker")
     await read_line_with(run_process, "check waits for ann")
-    await end_process(run_process)
+    await kill_process(run_process)
     invalid_result = await cli("feedback", "without-worker", "check", "--text", "yes")
     accepted_result = await cli("feedback", "without-worker", "check", "--approve", "--by", "ann")
     second_result = await cli("feedback", "without-worker", "check", "--reject", "--by", "ben")

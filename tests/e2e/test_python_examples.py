@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, kill_process, stop_process, read_line_with, wait_for_exit
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 
@@ -35,9 +35,9 @@ async def test_killed_etl_example_continues_and_loads_the_approved_orders(cli: C
     options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
     first_process = await cli.start(*options, program=("examples/python/etl.py",))
     await read_line_with(first_process, "feedback.requested approve")
-    await end_process(first_process)
+    await kill_process(first_process)
     second_result = await wait_for_exit(await cli.start(*options, "--yes", program=("examples/python/etl.py",)))
-    await end_process(api_process)
+    await kill_process(api_process)
     assert (second_result.code, second_result.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
     rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
     assert rows == [("o-0", 1000), ("o-1", 1250)]
@@ -73,7 +73,7 @@ async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(cl
         assert (await http.get(f"/refills/{rejected_run}")).json()["output"] is None
         for path in ("/refills/none", "/refills/none/events"):
             assert (await http.get(path)).status_code == httpx.codes.NOT_FOUND
-    await end_process(server, signal.SIGTERM)
+    await stop_process(server)
 
 
 async def _responds(http: httpx.AsyncClient) -> bool:

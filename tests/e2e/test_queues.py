@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit, wait_for_status
+from tests.e2e.command import CommandLine, kill_process, stop_process, read_line_with, wait_for_exit, wait_for_run_status
 from tests.e2e.conftest import WritePlan, pause
 from tests.support.eventually import eventually
 from tests.support.goals import call
@@ -91,13 +91,13 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
     tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]
     run_process = await cli.start("run", plan, "--id", "no-worker", *tool_options)
     await read_line_with(run_process, "running    first")
-    await end_process(run_process)
+    await kill_process(run_process)
     first_worker = await cli.start("--tools", str(served_tools), "--json", program=("worker.py",))
     try:
         worker_document = json.loads(await read_line_with(first_worker, "serving"))
         assert worker_document["status"] == "serving"
         assert worker_document["task_queues"] == ["dagwright", _queue_of(served_tools)]
-        document = await wait_for_status(cli, "no-worker", "waiting")
+        document = await wait_for_run_status(cli, "no-worker", "waiting")
         status_result, node_result, list_result, graph_result = await asyncio.gather(
             cli("status", "no-worker"),
             cli("node", "no-worker", "stamp"),
@@ -133,7 +133,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         # Start exactly the reported command.
         second_worker = await cli.start(*shlex.split(command)[1:])
         watch_result = await wait_for_exit(watch_process)
-        await end_process(second_worker, signal.SIGTERM)
+        await stop_process(second_worker)
     finally:
-        await end_process(first_worker, signal.SIGTERM)
+        await stop_process(first_worker)
     assert (watch_result.code, "completed  stamp" in watch_result.stdout) == (0, True)

@@ -88,7 +88,7 @@ async def test_invalid_options_start_no_rounds(cli: CommandLine, options: list[s
 
 
 async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(cli: CommandLine) -> None:
-    ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--synthesis", "model")
+    ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--synthesis", "model", "--json")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as model_server:
         commands = with_model(cli, model_server)
         await commands(*ask_arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, stop_process, read_line_with, wait_for_exit
 from tests.e2e.conftest import calculation
 
 pytestmark = pytest.mark.server
@@ -74,5 +74,5 @@ async def test_running_gateway_applies_changes_of_keys(private_cli: CommandLine)
         statuses += [(await client.get(f"{url}/runs", headers=headers)).status_code for headers in ({}, ann_headers)]
         remove_result = await private_cli("keys", "remove", key_document["id"], "--json")
         statuses.append((await client.get(f"{url}/runs", headers=ann_headers)).status_code)
-    await end_process(process, signal.SIGTERM)
+    await stop_process(process)
     assert (statuses, remove_result.code) == ([401, 200, 401], 0)

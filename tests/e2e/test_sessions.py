@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, end_process, wait_for_exit, with_model
+from tests.e2e.command import CommandLine, kill_process, wait_for_exit, with_model
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
@@ -145,7 +145,7 @@ async def test_repeated_command_after_a_kill_starts_no_second_run(cli: CommandLi
         arguments = ("ask", "--session", session, "First.", "--id", run_id, "--json")
         process = await commands.start(*arguments, program=("tests/support/held_starter.py",))
         await eventually((commands.folder / f"reached-{point}").exists)
-        await end_process(process)
+        await kill_process(process)
         session_after_kill = await commands("session", session, "--json")
         result = await commands(*arguments)
         final_session = await commands("session", session, "--json")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, end_process, read_line_with, wait_for_exit
+from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
 from tests.e2e.conftest import WritePlan, calculation, pause
 from tests.support.eventually import eventually
 
@@ -182,7 +182,7 @@ async def test_run_without_a_worker_is_steered_by_signal(cli: CommandLine, write
     plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}})
     run_process = await cli.start("run", plan, "--id", "unserved-run")
     await read_line_with(run_process, "check waits for ann")
-    await end_process(run_process)
+    await kill_process(run_process)
 
     limits_result = await cli("limits", "unserved-run", "--deadline", "none", "--by", "ann")
     cancel_result = await cli("cancel", "unserved-run", "--reason", "enough", "--by", "ann")

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.command import CommandLine, end_process, wait_for_exit, wait_for_status
+from tests.e2e.command import CommandLine, kill_process, wait_for_exit, wait_for_run_status
 from tests.e2e.conftest import WritePlan, calculation
 from tests.support.server import live_server
 
@@ -50,7 +50,7 @@ async def test_commands_show_the_paused_tool(cli: CommandLine, write_plan: Write
     message = f"{tool_name} is paused: running calls finish, no new calls start; {hint}"
     assert pause_result.document == {"tool": tool_name, "ok": True, "message": message}
     run_process = await cli.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
-    await wait_for_status(cli, f"r-{tool_name}", "waiting")
+    await wait_for_run_status(cli, f"r-{tool_name}", "waiting")
     status_result, node_result, explain_result, list_result, second_pause_result, pause_list = await asyncio.gather(
         cli("status", f"r-{tool_name}"),
         cli("node", f"r-{tool_name}", "send"),
@@ -105,8 +105,8 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
         cli = CommandLine(tmp_path, server.environment())
         await cli("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
         run_process = await cli.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
-        await wait_for_status(cli, "paused-killed", "waiting")
-        await end_process(run_process)
+        await wait_for_run_status(cli, "paused-killed", "waiting")
+        await kill_process(run_process)
         await server.kill()
         await server.start()
         document = (await cli("status", "paused-killed", "--json")).document
@@ -114,12 +114,12 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
         watch_process = await cli.start("watch", "paused-killed", "--json")
         (await cli("run", plan, "--id", "other", "--tools", tools_file, "--detach")).check_success()
-        await wait_for_status(cli, "other", "waiting")
+        await wait_for_run_status(cli, "other", "waiting")
         assert not (tmp_path / "sent").exists()
         resume_result = await cli("tool", "resume", tool_name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in resume_result.document["message"]
         result = await wait_for_exit(watch_process)
         assert (result.code, result.document["status"]) == (0, "completed")
-        await wait_for_status(cli, "other", "completed")
+        await wait_for_run_status(cli, "other", "completed")
         assert (tmp_path / "sent").read_text() == "hello\n" * 2
         await cli("down")
