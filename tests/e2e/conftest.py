@@ -25,7 +25,7 @@ OpenConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 
 
 @pytest.fixture
-async def cli(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CommandLine]:
+async def commands(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CommandLine]:
     """Commands in an empty folder, on the server of the session. At the end, running processes are killed."""
     uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
     programs_before = running_programs()
@@ -74,24 +74,24 @@ def open_console_page(serve_console: ServeConsole) -> OpenConsolePage:
 
 
 @pytest.fixture
-def cli_without_server(cli: CommandLine) -> CommandLine:
+def commands_without_server(commands: CommandLine) -> CommandLine:
     """Commands in an empty folder with a new state folder, for which no server runs."""
-    return cli.with_variables(DAGWRIGHT_STATE_DIR=str(cli.folder / "state"))
+    return commands.with_variables(DAGWRIGHT_STATE_DIR=str(commands.folder / "state"))
 
 
 @pytest.fixture
-async def private_cli(cli_without_server: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `cli_without_server`, with a running server, so that no command has to start and stop one."""
-    async with live_server(Path(cli_without_server.environment["DAGWRIGHT_STATE_DIR"])) as private_server:
-        yield cli_without_server
+async def commands_with_private_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `commands_without_server`, with a running server, so that no command has to start and stop one."""
+    async with live_server(Path(commands_without_server.environment["DAGWRIGHT_STATE_DIR"])) as private_server:
+        yield commands_without_server
         await private_server.kill_all()
 
 
 @pytest.fixture
-async def cli_that_starts_a_server(cli_without_server: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `cli_without_server` that start and stop their server. After the test, `down` is called."""
-    yield cli_without_server
-    await cli_without_server("down")
+async def commands_that_start_a_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `commands_without_server` that start and stop their server. After the test, `down` is called."""
+    yield commands_without_server
+    await commands_without_server("down")
 
 
 @pytest.fixture

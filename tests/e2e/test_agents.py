@@ -22,9 +22,9 @@ _PLAN = {
 }
 
 
-async def test_plan_with_agents_of_a_card_file_runs(cli: CommandLine) -> None:
-    (cli.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
-    (cli.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
+async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> None:
+    (commands.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (commands.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
     steps = (
         step(tool_call("calculator", expression="6+7"), last="Add 6"),
         step("It is 13.", last="13"),
@@ -32,8 +32,8 @@ async def test_plan_with_agents_of_a_card_file_runs(cli: CommandLine) -> None:
     )
     async with ModelServer(*steps) as model:
         # The test has its own task queue, because a worker of another test would call the model server of that test.
-        commands = with_model(cli, model).with_variables(DAGWRIGHT_TASK_QUEUE="agents-of-a-test")
-        result = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
+        model_commands = with_model(commands, model).with_variables(DAGWRIGHT_TASK_QUEUE="agents-of-a-test")
+        result = await model_commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
     result.check_success()
     nodes = result.document["nodes"]
     assert (result.document["status"], result.document["output"]) == ("completed", {"write": "Thirteen."})
@@ -53,19 +53,19 @@ async def test_plan_with_agents_of_a_card_file_runs(cli: CommandLine) -> None:
     ],
 )
 async def test_run_with_agents_is_rejected_before_start_without_model_or_key(
-    cli_without_server: CommandLine,
+    commands_without_server: CommandLine,
     write_plan: WritePlan,
     options: tuple[str, ...],
     environment: dict[str, str],
     status: str,
     message_start: str,
 ) -> None:
-    (cli_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (commands_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     nested_node = {"id": "nested", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
     plan = write_plan(calculation("first", "1+1"), nested_node)
-    cli_without_server.environment |= environment
+    commands_without_server.environment |= environment
 
-    result = await cli_without_server("run", plan, "--agents", "cards.json", *options, "--json")
+    result = await commands_without_server("run", plan, "--agents", "cards.json", *options, "--json")
 
     assert (result.code, result.document["status"]) == (2, status)
     assert result.document["message"].startswith(message_start)

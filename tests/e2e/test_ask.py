@@ -15,9 +15,9 @@ _SUM_NODE = call("sum", "calculator", expression="1 + 2")
 SUM_PLAN = plan_text(_SUM_NODE, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
-async def test_ask_prints_the_answer_first(cli: CommandLine) -> None:
+async def test_ask_prints_the_answer_first(commands: CommandLine) -> None:
     async with ModelServer(SUM_PLAN, "It is 6.") as model_server:
-        result = await with_model(cli, model_server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
+        result = await with_model(commands, model_server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
     answer_line = lines.index("It is 6.")
@@ -25,13 +25,13 @@ async def test_ask_prints_the_answer_first(cli: CommandLine) -> None:
     assert lines[answer_line + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
 
 
-async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(cli: CommandLine) -> None:
+async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(commands: CommandLine) -> None:
     async with ModelServer(SUM_PLAN, "It is 6.") as model_server:
-        commands = with_model(cli, model_server)
-        first_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
-        repeated_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
-        different_request = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
-        run_list = await commands("list", "--json")
+        model_commands = with_model(commands, model_server)
+        first_result = await model_commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        repeated_result = await model_commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        different_request = await model_commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
+        run_list = await model_commands("list", "--json")
     assert first_result.code == 0
     assert first_result.document["output"] == "It is 6."
     assert first_result.document["usage"]["calls"] == 2
@@ -41,18 +41,18 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(cli:
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
 
-async def test_plan_only_writes_a_plan_that_can_be_run(cli: CommandLine) -> None:
+async def test_plan_only_writes_a_plan_that_can_be_run(commands: CommandLine) -> None:
     async with ModelServer(SUM_PLAN) as model_server:
-        result = await with_model(cli, model_server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
+        result = await with_model(commands, model_server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
     assert (result.code, result.stderr) == (0, "")
     assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
-    run_result = await cli("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
+    run_result = await commands("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
     assert (run_result.code, run_result.document["output"]) == (0, {"more": 6})
 
 
-async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response(cli: CommandLine) -> None:
+async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response(commands: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as model_server:
-        result = await with_model(cli, model_server)("ask", "Fly.", "--id", "ask-no-plan")
+        result = await with_model(commands, model_server)("ask", "Fly.", "--id", "ask-no-plan")
     lines = result.stdout.splitlines()
     error_line = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (result.code, '"read#4"' in result.stdout) == (1, False)
@@ -62,10 +62,10 @@ async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response
     )
 
 
-async def test_failure_of_the_planner_is_reported_once(cli: CommandLine) -> None:
+async def test_failure_of_the_planner_is_reported_once(commands: CommandLine) -> None:
     error = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
     async with ModelServer("I cannot.", error) as model_server:
-        result = await with_model(cli, model_server)("ask", "Fly.", "--id", "ask-invalid-key")
+        result = await with_model(commands, model_server)("ask", "Fly.", "--id", "ask-invalid-key")
     lines = result.stdout.splitlines()
     summary_line = next(
         number for number, line in enumerate(lines) if line.startswith("ask-invalid-key (Fly.): failed in ")
@@ -74,9 +74,9 @@ async def test_failure_of_the_planner_is_reported_once(cli: CommandLine) -> None
     assert (result.code, [line.partition(" at ")[0] for line in error_lines]) == (1, ["failed: plan#2: small"])
 
 
-async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(cli: CommandLine) -> None:
+async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(commands: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as model_server:
-        result = await with_model(cli, model_server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
+        result = await with_model(commands, model_server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
     lines = result.stderr.splitlines()
     assert (result.code, result.stdout) == (1, "")
     assert lines[0].startswith("ask-no-plan-only (Fly.): failed in ")
@@ -102,9 +102,9 @@ async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(cli: 
         ("'Do it.' --max-repairs -1", "bad_usage"),
     ],
 )
-async def test_invalid_requests_and_options_are_rejected(cli: CommandLine, arguments: str, status: str) -> None:
-    cli.environment["DAGWRIGHT_MODEL"] = "small"
-    result = await cli("ask", *shlex.split(arguments), "--json")
+async def test_invalid_requests_and_options_are_rejected(commands: CommandLine, arguments: str, status: str) -> None:
+    commands.environment["DAGWRIGHT_MODEL"] = "small"
+    result = await commands("ask", *shlex.split(arguments), "--json")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -125,67 +125,71 @@ _USE_SCRIPTED_MODEL = (
     ],
     ids=["no model", "no model and no key"],
 )
-async def test_missing_model_is_reported(cli: CommandLine, variables: dict[str, str], message: str) -> None:
-    cli.environment |= variables
-    result = await cli("ask", "Do it.", "--json")
+async def test_missing_model_is_reported(commands: CommandLine, variables: dict[str, str], message: str) -> None:
+    commands.environment |= variables
+    result = await commands("ask", "Do it.", "--json")
     assert (result.code, result.document) == (2, {"status": "no_model", "message": message})
 
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["in the foreground", "in the background"])
 async def test_missing_key_is_reported_before_anything_starts(
-    cli_without_server: CommandLine, options: tuple[str, ...]
+    commands_without_server: CommandLine, options: tuple[str, ...]
 ) -> None:
-    result = await cli_without_server("ask", "Do it.", "--model", "small", *options, "--json")
+    result = await commands_without_server("ask", "Do it.", "--model", "small", *options, "--json")
     assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"})
 
 
-async def test_unreadable_prices_are_reported_before_anything_starts(cli: CommandLine) -> None:
+async def test_unreadable_prices_are_reported_before_anything_starts(commands: CommandLine) -> None:
     async with ModelServer() as model_server:
-        commands = with_model(cli, model_server)
-        ask_result = await commands.with_variables(DAGWRIGHT_PRICES="none.yaml")(
+        model_commands = with_model(commands, model_server)
+        ask_result = await model_commands.with_variables(DAGWRIGHT_PRICES="none.yaml")(
             "ask", "Double it.", "--id", "ask-prices"
         )
-        status_result = await commands("status", "ask-prices")
+        status_result = await model_commands("status", "ask-prices")
     assert (ask_result.code, ask_result.stdout) == (2, "")
     assert ask_result.stderr.startswith("DAGWRIGHT_PRICES cannot be used: ")
     assert status_result.code == 2
 
 
-async def test_max_repairs_limits_the_repair_requests(cli: CommandLine) -> None:
+async def test_max_repairs_limits_the_repair_requests(commands: CommandLine) -> None:
     async with ModelServer("I cannot.") as model_server:
-        result = await with_model(cli, model_server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
+        result = await with_model(commands, model_server)(
+            "ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once"
+        )
     assert result.code == 1
     assert result.document["error"]["code"] == "plan_invalid"
     assert [*result.document["nodes"]] == ["plan", "read"]
 
 
-async def test_repairs_are_shown(cli: CommandLine) -> None:
+async def test_repairs_are_shown(commands: CommandLine) -> None:
     misspelled_plan = plan_text(call("sum", "calculater", expression="1 + 2"))
     repair = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(misspelled_plan, "It is 3.") as model_server:
-        result = await with_model(cli, model_server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
+        result = await with_model(commands, model_server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
     assert (result.code, "It is 3." in result.stdout, repair in result.stdout.splitlines()) == (0, True, True)
     async with ModelServer(misspelled_plan) as model_server:
-        result = await with_model(cli, model_server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-repaired-only")
+        result = await with_model(commands, model_server)(
+            "ask", "Add 1 and 2.", "--plan-only", "--id", "ask-repaired-only"
+        )
     assert result.code == 0
     assert result.document["nodes"][0]["tool"] == "calculator"
     assert result.stderr.splitlines() == [repair]
 
 
-async def test_demo_reports_first_that_a_script_plays_the_model(cli: CommandLine) -> None:
-    result = await wait_for_exit(await cli.start(program=("-m", "examples.ask_demo")))
+async def test_demo_reports_first_that_a_script_plays_the_model(commands: CommandLine) -> None:
+    result = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
     lines = result.stdout.splitlines()
     assert (result.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
     assert any("running    plan#2  call_model · repairing the plan" in line for line in lines)
     assert any(line.startswith("The regions sold 1,305.75 together.") for line in lines)
 
 
-async def test_demo_calls_the_configured_model(cli: CommandLine) -> None:
+async def test_demo_calls_the_configured_model(commands: CommandLine) -> None:
     plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
     async with ModelServer(plan, "There are four.") as model_server:
-        commands = with_model(cli, model_server)
-        del commands.environment["DAGWRIGHT_MODEL"]
-        result = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
+        model_commands = with_model(commands, model_server)
+        del model_commands.environment["DAGWRIGHT_MODEL"]
+        result = await wait_for_exit(await model_commands.start(program=("-m", "examples.ask_demo")))
     advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
     assert result.code == 0
     assert result.stdout.splitlines()[0] == f"model: gpt-4o-mini at {model_server.base_url}; {advice}"
@@ -193,14 +197,14 @@ async def test_demo_calls_the_configured_model(cli: CommandLine) -> None:
     assert json.dumps("list_files") in model_server.calls[0].text
 
 
-async def test_ask_reports_why_it_replanned(cli: CommandLine) -> None:
+async def test_ask_reports_why_it_replanned(commands: CommandLine) -> None:
     failing_call = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
     script = (plan_text(failing_call), plan_text(failing_call), "There is no answer.")
     async with ModelServer(*script) as model_server:
-        commands = with_model(cli, model_server)
-        ask_result = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
-        status_result = await commands("status", "ask-replan")
-        explain_result = await commands("explain", "ask-replan")
+        model_commands = with_model(commands, model_server)
+        ask_result = await model_commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
+        status_result = await model_commands("status", "ask-replan")
+        explain_result = await model_commands("explain", "ask-replan")
     lines = ask_result.stdout.splitlines()
     assert (ask_result.code, "There is no answer." in lines) == (1, True)
     assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)

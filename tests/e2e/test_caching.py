@@ -20,20 +20,20 @@ def repeat(text: str) -> str:
 
 
 async def test_second_run_uses_the_cached_result_and_the_command_node_names_the_first_run(
-    cli: CommandLine, write_plan: WritePlan
+    commands: CommandLine, write_plan: WritePlan
 ) -> None:
-    (cli.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
+    (commands.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan({"id": "x", "tool": "repeat", "arguments": {"text": "a"}, "cache": {"ttl": "1h"}})
-    first_result = await cli("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
-    second_result = await cli("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
+    first_result = await commands("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
+    second_result = await commands("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
     assert [first_result.document["output"], second_result.document["output"]] == [{"x": "aa"}] * 2
-    assert (cli.folder / "calls.txt").read_text() == "a\n"
+    assert (commands.folder / "calls.txt").read_text() == "a\n"
 
-    node_result = await cli("node", "second-look", "x")
+    node_result = await commands("node", "second-look", "x")
     [line] = [line for line in node_result.stdout.splitlines() if line.startswith("from the cache: ")]
     assert line.endswith(" by x of the run first-look")
-    assert "from the cache" not in (await cli("node", "first-look", "x")).stdout
+    assert "from the cache" not in (await commands("node", "first-look", "x")).stdout
 
-    (cli.folder / "tools.py").write_text(_TOOLS.replace("text * 2", "text * 3"), encoding="utf-8")
-    changed_tool_result = await cli("run", plan, "--tools", "tools.py", "--json")
+    (commands.folder / "tools.py").write_text(_TOOLS.replace("text * 2", "text * 3"), encoding="utf-8")
+    changed_tool_result = await commands("run", plan, "--tools", "tools.py", "--json")
     assert changed_tool_result.document["output"] == {"x": "aaa"}

@@ -32,7 +32,7 @@ def _calculation_plan(expression: str = "1") -> str:
 
 
 @pytest.fixture
-async def start_chat(cli: CommandLine) -> AsyncIterator[StartChat]:
+async def start_chat(commands: CommandLine) -> AsyncIterator[StartChat]:
     """Start chats that are ready for input; chats that are still open after the test are killed."""
     chats: list[Terminal] = []
 
@@ -70,13 +70,13 @@ async def _turns(commands: CommandLine, session_id: str) -> list[dict[str, Any]]
     return list((await commands("session", session_id, "--json")).document["turns"])
 
 
-async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(cli: CommandLine) -> None:
+async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(commands: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as model_server:
-        commands = with_model(cli, model_server)
+        model_commands = with_model(commands, model_server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
-        result = await commands("chat", "--session", "piped", "--json", text=lines)
-        turns = await _turns(commands, "piped")
+        result = await model_commands("chat", "--session", "piped", "--json", text=lines)
+        turns = await _turns(model_commands, "piped")
     first_document, second_document = (json.loads(line) for line in result.stdout.splitlines())
     assert result.code == 0
     assert first_document["session_id"] == "piped"
@@ -93,21 +93,21 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
     ]
 
 
-async def test_failed_turn_is_reported_and_the_chat_continues(cli: CommandLine) -> None:
+async def test_failed_turn_is_reported_and_the_chat_continues(commands: CommandLine) -> None:
     invalid_plan = plan_text({"id": "a", "tool": "unknown"})
     async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as model_server:
-        result = await with_model(cli, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+        result = await with_model(commands, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
     assert "One." in result.stdout.splitlines()
     assert "dagwright chat --session failing" in result.stdout.splitlines()[-1]
 
 
-async def test_person_talks_checks_the_status_and_continues_later(cli: CommandLine, start_chat: StartChat) -> None:
+async def test_person_talks_checks_the_status_and_continues_later(commands: CommandLine, start_chat: StartChat) -> None:
     script = (_calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two.")
     async with ModelServer(*script) as model_server:
-        commands = with_model(cli, model_server)
-        chat = await start_chat(commands)
+        model_commands = with_model(commands, model_server)
+        chat = await start_chat(model_commands)
         session_id = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
         await send_message(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
@@ -116,19 +116,19 @@ async def test_person_talks_checks_the_status_and_continues_later(cli: CommandLi
         await send_message(chat, "/profile missing", "unknown profile missing")
         await send_message(chat, "/help", "/cancel")
         await exit_chat(chat, f"dagwright chat --session {session_id}")
-        second_chat = await start_chat(commands, "--session", session_id)
+        second_chat = await start_chat(model_commands, "--session", session_id)
         assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
         await send_message(second_chat, "And now?", "Two.")
         await exit_chat(second_chat, key="/quit\r")
-        turns = await _turns(commands, session_id)
+        turns = await _turns(model_commands, session_id)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
 
 
-async def test_question_of_a_run_is_answered_in_the_chat(cli: CommandLine, start_chat: StartChat) -> None:
+async def test_question_of_a_run_is_answered_in_the_chat(commands: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_SELECTION_NODE), "Done.") as model_server:
-        commands = with_model(cli, model_server)
-        chat = await start_chat(commands, "--session", "question")
+        model_commands = with_model(commands, model_server)
+        chat = await start_chat(model_commands, "--session", "question")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(f"3{ENTER}")
@@ -139,14 +139,14 @@ async def test_question_of_a_run_is_answered_in_the_chat(cli: CommandLine, start
 
 
 async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_chat(
-    cli: CommandLine, start_chat: StartChat
+    commands: CommandLine, start_chat: StartChat
 ) -> None:
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
     ) as model_server:
-        commands = with_model(cli, model_server)
-        chat = await start_chat(commands, "--session", "detached-chat")
+        model_commands = with_model(commands, model_server)
+        chat = await start_chat(model_commands, "--session", "detached-chat")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
         chat.type_text(CTRL_C)
@@ -159,14 +159,14 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
         await wait_for_texts(chat, "Ctrl-C again ends the chat", PROMPT)
         chat.type_text(CTRL_C)
         assert await chat.wait_for_exit() == 130
-        turns = await _turns(commands, "detached-chat")
+        turns = await _turns(model_commands, "detached-chat")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
-async def test_interrupted_turn_is_cancelled_from_the_chat(cli: CommandLine, start_chat: StartChat) -> None:
+async def test_interrupted_turn_is_cancelled_from_the_chat(commands: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_SELECTION_NODE)) as model_server:
-        commands = with_model(cli, model_server)
-        chat = await start_chat(commands, "--session", "cancelled-chat")
+        model_commands = with_model(commands, model_server)
+        chat = await start_chat(model_commands, "--session", "cancelled-chat")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(CTRL_C)
@@ -174,7 +174,7 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(cli: CommandLine, sta
         await send_message(chat, "/cancel", "cancelled")
         await send_message(chat, "/new other", "session other: idle, 0 turns")
         await exit_chat(chat, "dagwright chat --session other")
-        assert [turn["status"] for turn in await _turns(commands, "cancelled-chat")] == ["cancelled"]
+        assert [turn["status"] for turn in await _turns(model_commands, "cancelled-chat")] == ["cancelled"]
 
 
 def _kill_server(commands: CommandLine) -> None:
@@ -182,21 +182,23 @@ def _kill_server(commands: CommandLine) -> None:
     os.kill(record["pid"], signal.SIGKILL)
 
 
-async def test_chat_continues_after_kills_of_the_server(private_cli: CommandLine, start_chat: StartChat) -> None:
+async def test_chat_continues_after_kills_of_the_server(
+    commands_with_private_server: CommandLine, start_chat: StartChat
+) -> None:
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
     ) as model_server:
-        commands = with_model(private_cli, model_server)
+        commands = with_model(commands_with_private_server, model_server)
         (await commands("up", "--json")).check_success()
         chat = await start_chat(commands, "--session", "killed-server")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
-        _kill_server(private_cli)
+        _kill_server(commands_with_private_server)
         release_event.set()
         assert (await commands("up", "--json")).code == 0
         await wait_for_texts(chat, "One.", PROMPT)
-        _kill_server(private_cli)
+        _kill_server(commands_with_private_server)
         # This time the test does not call `up`: the chat restarts the server.
         await send_message(chat, "Second.", "the Temporal server does not respond", "Two.")
         await exit_chat(chat)
@@ -206,9 +208,9 @@ async def test_chat_continues_after_kills_of_the_server(private_cli: CommandLine
     ("arguments", "status"),
     [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
 )
-async def test_chat_rejects_invalid_options(cli: CommandLine, arguments: list[str], status: str) -> None:
+async def test_chat_rejects_invalid_options(commands: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:
-        result = await with_model(cli, model_server)("chat", *arguments, "--json", text="Hello.\n")
+        result = await with_model(commands, model_server)("chat", *arguments, "--json", text="Hello.\n")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -238,14 +240,14 @@ _TABLE_SCRIPT = (
 )
 
 
-async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_turn(cli: CommandLine) -> None:
-    (cli.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
+async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_turn(commands: CommandLine) -> None:
+    (commands.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
     options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
     async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as model_server:
-        commands = with_model(cli, model_server)
-        first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *options)
-        chat_result = await commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
-        third_result = await commands("ask", "How many were there?", "--session", "acme", "--json")
+        model_commands = with_model(commands, model_server)
+        first_result = await model_commands("ask", "Show shipments from Acme Corp to Houston", *options)
+        chat_result = await model_commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
+        third_result = await model_commands("ask", "How many were there?", "--session", "acme", "--json")
     chat_document = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
     assert chat_result.code == 0
@@ -259,12 +261,12 @@ async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_tur
     assert "Result: completed: | Acme Corp LLC |" in model_server.calls[-2].text
 
 
-async def test_answer_is_streamed_to_the_terminal(cli: CommandLine, start_chat: StartChat) -> None:
+async def test_answer_is_streamed_to_the_terminal(commands: CommandLine, start_chat: StartChat) -> None:
     release_event = asyncio.Event()
     answer_text = "Oslo has rain today. Bergen has more of it."
     answer = held_model_answer(answer_text, release_event)
     async with ModelServer(_calculation_plan(), answer) as model_server:
-        chat = await start_chat(with_model(cli, model_server))
+        chat = await start_chat(with_model(commands, model_server))
         chat.type_text(f"What is the weather?{ENTER}")
         await chat.wait_for_text(answer_text[:20])
         assert "more of it" not in chat.screen

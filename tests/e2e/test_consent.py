@@ -33,24 +33,30 @@ def _pay(node_id: str, to: str) -> dict[str, Any]:
     return {"id": node_id, "tool": "pay", "arguments": {"to": to}}
 
 
-async def test_detached_run_requests_its_inputs(private_cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_detached_run_requests_its_inputs(
+    commands_with_private_server: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(
         calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
         output="{{sum.result}}",
     )
-    started_result = await private_cli("run", plan, "--id", "inputs-later", "--detach", "--json")
+    started_result = await commands_with_private_server("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_requested_inputs() -> bool:
-        pending_requests = (await private_cli("status", "inputs-later", "--json")).document["waiting_for"]
+        pending_requests = (await commands_with_private_server("status", "inputs-later", "--json")).document[
+            "waiting_for"
+        ]
         return [(request["request_id"], request["type"]) for request in pending_requests] == [("inputs", "INFORMATION")]
 
     await eventually(has_requested_inputs)
-    status_result = await private_cli("status", "inputs-later")
-    invalid_result = await private_cli("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
-    feedback_result = await private_cli("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
-    watch_result = await private_cli("watch", "inputs-later", "--json")
-    final_status_result = await private_cli("status", "inputs-later")
+    status_result = await commands_with_private_server("status", "inputs-later")
+    invalid_result = await commands_with_private_server("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
+    feedback_result = await commands_with_private_server(
+        "feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann"
+    )
+    watch_result = await commands_with_private_server("watch", "inputs-later", "--json")
+    final_status_result = await commands_with_private_server("status", "inputs-later")
 
     started_result.check_success()
     command = """dagwright feedback inputs-later inputs --data '{"left": 1}'"""
@@ -63,14 +69,14 @@ async def test_detached_run_requests_its_inputs(private_cli: CommandLine, write_
     assert answer_line.search(final_status_result.stdout)
 
 
-async def test_policy_file_requests_approval_of_calls(cli: CommandLine, write_plan: WritePlan, tools: str) -> None:
-    policy = cli.folder / "policy.yaml"
+async def test_policy_file_requests_approval_of_calls(commands: CommandLine, write_plan: WritePlan, tools: str) -> None:
+    policy = commands.folder / "policy.yaml"
     policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
-    run_process = await cli.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "calls-approved")
+    run_process = await commands.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "calls-approved")
     await read_line_with(run_process, "b waits for anyone: Approve 'pay'?")
-    reject_result = await cli("feedback", "calls-approved", "a", "--reject", "--by", "cy")
-    approve_result = await cli(
+    reject_result = await commands("feedback", "calls-approved", "a", "--reject", "--by", "cy")
+    approve_result = await commands(
         "feedback", "calls-approved", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
     )
     result = await wait_for_exit(run_process)
@@ -81,13 +87,13 @@ async def test_policy_file_requests_approval_of_calls(cli: CommandLine, write_pl
 
 
 async def test_plan_is_approved_or_rejected_on_the_terminal(
-    cli: CommandLine, write_plan: WritePlan, tools: str
+    commands: CommandLine, write_plan: WritePlan, tools: str
 ) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
     options = ("run", plan, "--tools", tools, "--approve-plan")
-    rejected_code, rejected_screen = await cli.run_on_terminal(*options, "--id", "not-approved", answers="no\n")
-    code, screen = await cli.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
-    run_list = await cli("list", "--json")
+    rejected_code, rejected_screen = await commands.run_on_terminal(*options, "--id", "not-approved", answers="no\n")
+    code, screen = await commands.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
+    run_list = await commands("list", "--json")
 
     expected_lines = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
@@ -102,13 +108,13 @@ async def test_plan_is_approved_or_rejected_on_the_terminal(
 
 
 async def test_plan_of_a_run_without_a_terminal_is_approved_by_feedback(
-    cli: CommandLine, write_plan: WritePlan, tools: str
+    commands: CommandLine, write_plan: WritePlan, tools: str
 ) -> None:
     plan = write_plan(_pay("a", "ann"))
-    run_process = await cli.start("run", plan, "--tools", tools, "--approve-plan", "--id", "approval-by-feedback")
+    run_process = await commands.start("run", plan, "--tools", tools, "--approve-plan", "--id", "approval-by-feedback")
     line = await read_line_with(run_process, "plan waits for anyone: ")
-    explain_result = await cli("explain", "approval-by-feedback", "--json")
-    code, screen = await cli.run_on_terminal("feedback", "approval-by-feedback", answers="yes\n")
+    explain_result = await commands("explain", "approval-by-feedback", "--json")
+    code, screen = await commands.run_on_terminal("feedback", "approval-by-feedback", answers="yes\n")
     result = await wait_for_exit(run_process)
 
     message = "plan waits for anyone: The plan has 1 node; 1 of them can change something."
@@ -116,5 +122,5 @@ async def test_plan_of_a_run_without_a_terminal_is_approved_by_feedback(
     assert explain_result.document["message"] == message
     assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
     assert (code, result.code) == (0, 0)
-    document = (await cli("result", "approval-by-feedback", "--json")).document
+    document = (await commands("result", "approval-by-feedback", "--json")).document
     assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")

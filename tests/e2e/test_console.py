@@ -270,9 +270,11 @@ async def test_long_titles_fit_their_boxes_and_the_window(open_drawn_run: OpenDr
     assert graph_box["y"] + graph_box["height"] <= height <= DESKTOP[1]
 
 
-async def test_page_recovers_after_the_gateway_was_killed(chromium: Browser, private_cli: CommandLine) -> None:
+async def test_page_recovers_after_the_gateway_was_killed(
+    chromium: Browser, commands_with_private_server: CommandLine
+) -> None:
     async with ModelServer() as model_server:
-        commands = with_model(private_cli, model_server)
+        commands = with_model(commands_with_private_server, model_server)
         await commands("up", "--port", "0", "--json")
         gateway = await commands.start("serve", "--port", "0", "--no-worker", "--json")
         url = json.loads(await read_line_with(gateway, '"status"'))["url"].removesuffix("/v1")

@@ -9,12 +9,12 @@ from tests.e2e.command import ROOT, CommandLine, commands_of_make, read_line_wit
 pytestmark = pytest.mark.server
 
 
-async def test_demo_continues_after_the_printed_commands_are_run(private_cli: CommandLine) -> None:
+async def test_demo_continues_after_the_printed_commands_are_run(commands_with_private_server: CommandLine) -> None:
     make_commands = await commands_of_make("demo-human")
     [arguments] = [
         words for program, *words in make_commands if (program, words[:1]) == (".venv/bin/dagwright", ["run"])
     ]
-    demo = await private_cli.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
+    demo = await commands_with_private_server.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
 
     # The first request opens at once, the second when the total is known.
     request_lines = [await read_line_with(demo, "asked "), await read_line_with(demo, "answer ")]
@@ -27,8 +27,8 @@ async def test_demo_continues_after_the_printed_commands_are_run(private_cli: Co
     ]
     assert request_lines[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
     assert request_lines[3].rstrip().endswith(" check --approve  (or --reject)")
-    select_result = await private_cli(*_command(request_lines[1]), "--select", "mail")
-    approve_result = await private_cli(*_command(request_lines[3]), "--by", "ann")
+    select_result = await commands_with_private_server(*_command(request_lines[1]), "--select", "mail")
+    approve_result = await commands_with_private_server(*_command(request_lines[3]), "--by", "ann")
 
     assert [(each.code, each.stderr) for each in (select_result, approve_result)] == [(0, ""), (0, "")]
     result = await wait_for_exit(demo)

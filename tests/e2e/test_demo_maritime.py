@@ -33,10 +33,10 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     return volume_by_carrier
 
 
-async def test_demo_prints_the_volumes_of_both_carriers(private_cli: CommandLine) -> None:
+async def test_demo_prints_the_volumes_of_both_carriers(commands_with_private_server: CommandLine) -> None:
     program = await demo_program_of("demo-maritime")
     today = datetime.now(UTC).date()
-    result = await wait_for_exit(await private_cli.start(program=program))
+    result = await wait_for_exit(await commands_with_private_server.start(program=program))
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
@@ -57,8 +57,8 @@ async def test_demo_prints_the_volumes_of_both_carriers(private_cli: CommandLine
     run_id = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
     command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run_id in line]
     graph, node = (line.split("dagwright ")[1].split() for line in command_lines)
-    results = [await private_cli(*graph), await private_cli(*node)]
+    results = [await commands_with_private_server(*graph), await commands_with_private_server(*node)]
     assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]
     assert "metadata_lookup" in results[0].stdout
     assert "analysis_result" in results[1].stdout
-    assert LocalSearch.from_settings(Settings(state_dir=private_cli.folder / "state")).find() is None
+    assert LocalSearch.from_settings(Settings(state_dir=commands_with_private_server.folder / "state")).find() is None

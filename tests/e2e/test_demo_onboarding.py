@@ -40,33 +40,35 @@ def expected_rows(director: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.fresh
-async def test_demo_without_a_terminal_answers_its_request(private_cli: CommandLine) -> None:
+async def test_demo_without_a_terminal_answers_its_request(commands_with_private_server: CommandLine) -> None:
     program = await program_of_demo()
-    load_result = await private_cli("entities", "load", PARTIES)
+    load_result = await commands_with_private_server("entities", "load", PARTIES)
     assert load_result.code == 0, load_result.stderr
-    result = await wait_for_exit(await private_cli.start(program=program))
+    result = await wait_for_exit(await commands_with_private_server.start(program=program))
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(SECOND_PROCESS_ANSWERS)]) == 1
     assert rows_of(result.stdout) == expected_rows("Maria García (ES)")
 
 
-async def test_demo_continues_after_an_answer_from_a_second_terminal(private_cli: CommandLine) -> None:
+async def test_demo_continues_after_an_answer_from_a_second_terminal(commands_with_private_server: CommandLine) -> None:
     program = await program_of_demo()
-    load_result = await private_cli("entities", "load", PARTIES)
+    load_result = await commands_with_private_server("entities", "load", PARTIES)
     assert load_result.code == 0, load_result.stderr
-    demo = asyncio.create_task(private_cli.run_on_terminal(program=program))
+    demo = asyncio.create_task(commands_with_private_server.run_on_terminal(program=program))
     requests: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        inbox = await private_cli("inbox", "--json")
+        inbox = await commands_with_private_server("inbox", "--json")
         requests[:] = inbox.document["requests"] if inbox.code == 0 else []
         return bool(requests)
 
     await eventually(has_requests)
     (request,) = requests
     (option_id,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
-    feedback_result = await private_cli("feedback", request["run_id"], request["request_id"], "--select", option_id)
+    feedback_result = await commands_with_private_server(
+        "feedback", request["run_id"], request["request_id"], "--select", option_id
+    )
     code, screen = await demo
     assert (request["type"], feedback_result.code, code) == ("SELECTION", 0, 0)
     assert SECOND_PROCESS_ANSWERS not in screen

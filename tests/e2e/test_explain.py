@@ -10,7 +10,7 @@ from tests.e2e.conftest import WritePlan, calculation
 pytestmark = pytest.mark.server
 
 
-async def test_explain_reports_how_nodes_ended_and_why(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_explain_reports_how_nodes_ended_and_why(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_count}} + 1"),
         calculation("bad", "1 / 0", depends_on=["a"]),
@@ -20,12 +20,12 @@ async def test_explain_reports_how_nodes_ended_and_why(cli: CommandLine, write_p
         {"id": "made", "tool": "json_query", "arguments": {"value": {"it's": [True, None, "é"]}, "path": "$.*"}},
         inputs={"count": {"type": "integer"}},
     )
-    await cli("run", plan, "--input", "count=2", "--id", "explained", "--json")
+    await commands("run", plan, "--input", "count=2", "--id", "explained", "--json")
     text_result, json_result, unknown_node_result, *node_results = await asyncio.gather(
-        cli("explain", "explained"),
-        cli("explain", "explained", "--json"),
-        cli("explain", "explained", "--node", "goood", "--json"),
-        *(cli("explain", "explained", "--node", name) for name in ("after", "off", "good", "made")),
+        commands("explain", "explained"),
+        commands("explain", "explained", "--json"),
+        commands("explain", "explained", "--node", "goood", "--json"),
+        *(commands("explain", "explained", "--node", name) for name in ("after", "off", "good", "made")),
     )
     after_result, off_result, good_result, made_result = node_results
 

@@ -40,7 +40,7 @@ def _keys_by_mark(folder: Path) -> dict[str, list[str]]:
 
 
 async def test_fork_shows_its_difference_and_starts_once(
-    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
+    commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     (tmp_path / "marks.py").write_text(_TOOLS)
     second_arguments = {"name": "second", "works": "{{PLACEHOLDER_works}}"}
@@ -50,8 +50,8 @@ async def test_fork_shows_its_difference_and_starts_once(
         _mark("third", depends_on=["second"]),
         inputs={"works": {"type": "boolean"}},
     )
-    run_result = await cli("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
-    preview_result = await cli("fork", "forked", "--input", "works=true", "--json")
+    run_result = await commands("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
+    preview_result = await commands("fork", "forked", "--input", "works=true", "--json")
     assert (run_result.code, preview_result.code) == (1, 2)
     assert preview_result.document == {
         "run_id": "forked",
@@ -66,32 +66,32 @@ async def test_fork_shows_its_difference_and_starts_once(
         },
     }
 
-    fork_process = await cli.start("fork", "forked", "--input", "works=true", "--yes")
+    fork_process = await commands.start("fork", "forked", "--input", "works=true", "--yes")
     await kill_process(fork_process)
     arguments = ("fork", "forked", "--input", "works=true", "--yes", "--json")
-    fork_results = await asyncio.gather(*(cli(*arguments) for _ in range(2)))
+    fork_results = await asyncio.gather(*(commands(*arguments) for _ in range(2)))
     fork_id = fork_results[0].document["fork_run_id"]
     for each in fork_results:
         assert (each.code, each.document["ok"], each.document["fork_run_id"]) == (0, True, fork_id)
-    watch_result = await cli("watch", fork_id, "--json")
+    watch_result = await commands("watch", fork_id, "--json")
     statuses = {node: each["status"] for node, each in watch_result.document["nodes"].items()}
     assert (watch_result.code, statuses) == (0, dict.fromkeys(("first", "second", "third"), "completed"))
     marks = _keys_by_mark(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
-    node_result = await cli("node", fork_id, "first")
+    node_result = await commands("node", fork_id, "first")
     assert "reused from: first of the run forked" in node_result.stdout
-    explain_result = await cli("explain", fork_id, "--node", "first", "--json")
+    explain_result = await commands("explain", fork_id, "--node", "first", "--json")
     assert explain_result.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
-async def test_impossible_fork_is_reported(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_impossible_fork_is_reported(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "{{PLACEHOLDER_x}} + 1"))
-    await cli("run", plan, "--input", "x=1", "--id", "unforked")
+    await commands("run", plan, "--input", "x=1", "--id", "unforked")
     unknown_input, unknown_node, unknown_run, terminal_result = await asyncio.gather(
-        cli("fork", "unforked", "--input", "y=1", "--yes", "--json"),
-        cli("fork", "unforked", "--rerun", "b", "--yes", "--json"),
-        cli("fork", "nowhere", "--yes", "--json"),
-        cli.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
+        commands("fork", "unforked", "--input", "y=1", "--yes", "--json"),
+        commands("fork", "unforked", "--rerun", "b", "--yes", "--json"),
+        commands("fork", "nowhere", "--yes", "--json"),
+        commands.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
     )
     assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
     assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"

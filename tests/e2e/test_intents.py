@@ -19,27 +19,29 @@ APEX_RESPONSE = intents_response_text(
 )
 
 
-async def test_ask_prints_the_explanation_and_the_result_of_each_intent(cli: CommandLine) -> None:
+async def test_ask_prints_the_explanation_and_the_result_of_each_intent(commands: CommandLine) -> None:
     async with ModelServer(APEX_RESPONSE) as model_server:
-        result = await with_model(cli, model_server)("ask", REQUEST, "--profile", "intents", "--id", "intents-reported")
+        result = await with_model(commands, model_server)(
+            "ask", REQUEST, "--profile", "intents", "--id", "intents-reported"
+        )
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
     first_line = lines.index("Makes Apex, with custody. (75% sure)")
     assert lines[first_line + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
     assert lines[first_line + 2].startswith('@result_2 cbu.add-product: {"id": ')
     assert lines[first_line + 3].startswith(f"intents-reported ({REQUEST}): completed in ")
-    watch_result = await cli("watch", "intents-reported")
+    watch_result = await commands("watch", "intents-reported")
     assert {*lines[first_line : first_line + 3]} <= {*watch_result.stdout.splitlines()}
 
 
-async def test_document_has_the_results_and_the_explanation_of_the_model(cli: CommandLine) -> None:
+async def test_document_has_the_results_and_the_explanation_of_the_model(commands: CommandLine) -> None:
     async with ModelServer(APEX_RESPONSE, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as model_server:
-        commands = with_model(cli, model_server)
-        first_result = await commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
+        model_commands = with_model(commands, model_server)
+        first_result = await model_commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
         cbu_id = first_result.document["nodes"]["@result_1"]["result"]["id"]
         options = ("--profile", "intents", "--id", "intents-second", "--json", "--context")
         second_result, repeated_result, different_result = [
-            await commands("ask", "Depositary too.", *options, f"cbu={context_id}")
+            await model_commands("ask", "Depositary too.", *options, f"cbu={context_id}")
             for context_id in (cbu_id, cbu_id, "other")
         ]
     parsed_response = first_result.document["nodes"]["read"]["result"]
@@ -52,19 +54,19 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(cli: Co
     assert cbu_id not in json.dumps(model_server.calls[1].messages)
 
 
-async def test_plan_only_writes_intents_that_can_be_run(cli: CommandLine) -> None:
+async def test_plan_only_writes_intents_that_can_be_run(commands: CommandLine) -> None:
     async with ModelServer(APEX_RESPONSE) as model_server:
-        commands = with_model(cli, model_server)
-        result = await commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
+        model_commands = with_model(commands, model_server)
+        result = await model_commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
     assert result.document == json.loads(APEX_RESPONSE)
-    run_result = await cli("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
+    run_result = await commands("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
     assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 
-async def test_plan_below_the_confidence_limit_is_approved_on_the_terminal(cli: CommandLine) -> None:
+async def test_plan_below_the_confidence_limit_is_approved_on_the_terminal(commands: CommandLine) -> None:
     async with ModelServer(APEX_RESPONSE) as model_server:
-        code, screen = await with_model(cli, model_server).run_on_terminal(
+        code, screen = await with_model(commands, model_server).run_on_terminal(
             "ask", REQUEST, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)

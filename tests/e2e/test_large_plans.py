@@ -12,21 +12,21 @@ pytestmark = pytest.mark.server
 MIDDLE_NODE_COUNT = 2_500
 
 
-async def test_every_node_of_a_large_plan_can_be_read(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_every_node_of_a_large_plan_can_be_read(commands: CommandLine, write_plan: WritePlan) -> None:
     middle_nodes = [
         calculation(f"n{number}", f"{{{{first.result}}}} + {number}") for number in range(MIDDLE_NODE_COUNT)
     ]
     plan = write_plan(
         calculation("first", "1"), *middle_nodes, calculation("bad", "1 / {{n0.result}} - x"), name="large.json"
     )
-    run_result = await cli("run", plan, "--id", "large", "--json")
+    run_result = await commands("run", plan, "--id", "large", "--json")
     short_result, full_result, node_result, graph_result, diagram_result, text_result = await asyncio.gather(
-        cli("result", "large", "--json"),
-        cli("result", "large", "--full", "--json"),
-        cli("node", "large", "n77"),
-        cli("graph", "large", "--format", "json"),
-        cli("graph", "large"),
-        cli("result", "large"),
+        commands("result", "large", "--json"),
+        commands("result", "large", "--full", "--json"),
+        commands("node", "large", "n77"),
+        commands("graph", "large", "--format", "json"),
+        commands("graph", "large"),
+        commands("result", "large"),
     )
 
     assert (run_result.code, run_result.document["status"]) == (1, "completed_with_failures")

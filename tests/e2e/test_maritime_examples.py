@@ -56,7 +56,7 @@ async def run_command(command: str, environment: Mapping[str, str]) -> ProcessRe
 @pytest.mark.server
 @pytest.mark.search
 @pytest.mark.parametrize("block", QUESTION_BLOCKS, ids=lambda block: script_of(block).stem)
-async def test_question_has_the_documented_answer(block: Block, cli: CommandLine, maritime: Maritime) -> None:
+async def test_question_has_the_documented_answer(block: Block, commands: CommandLine, maritime: Maritime) -> None:
     serve_command, ask_command = commands_of(block)
     search_variables = {
         "DAGWRIGHT_OPENSEARCH_URL": maritime.search.address,
@@ -65,7 +65,9 @@ async def test_question_has_the_documented_answer(block: Block, cli: CommandLine
         "DAGWRIGHT_MODEL": "scripted-model",
     }
     async with script_server(serve_command) as address:
-        result = await run_command(ask_command, {**cli.environment, **search_variables, "OPENAI_BASE_URL": address})
+        result = await run_command(
+            ask_command, {**commands.environment, **search_variables, "OPENAI_BASE_URL": address}
+        )
     result.check_success()
     assert expected_output(block).search(normalize(result.stdout)), result.stdout
 

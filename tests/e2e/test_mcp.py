@@ -31,9 +31,9 @@ def servers_file(tmp_path: Path, calls_file: Path) -> str:
 
 
 async def test_run_calls_and_ends_a_server(
-    cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    commands: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
-    result = await cli("run", write_plan(_SAY_NODE), "--tools", servers_file, "--json")
+    result = await commands("run", write_plan(_SAY_NODE), "--tools", servers_file, "--json")
     assert (result.code, result.document["output"]) == (0, {"say": "hello"})
     [call] = calls_of(calls_file)
     with pytest.raises(ProcessLookupError):
@@ -41,21 +41,21 @@ async def test_run_calls_and_ends_a_server(
 
 
 async def test_detached_run_calls_a_server(
-    private_cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    commands_with_private_server: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     plan = write_plan(_SAY_NODE)
     run_arguments = ("run", plan, "--tools", servers_file, "--id", "mcp-detached", "--detach", "--json")
-    (await private_cli(*run_arguments)).check_success()
-    watch_result = await private_cli("watch", "mcp-detached", "--no-worker", "--json")
+    (await commands_with_private_server(*run_arguments)).check_success()
+    watch_result = await commands_with_private_server("watch", "mcp-detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(calls_file)) == 1
 
 
 async def test_server_ends_if_its_worker_is_killed_and_the_run_continues_with_a_new_server(
-    cli: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
+    commands: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})
-    run_process = await cli.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
+    run_process = await commands.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
     await eventually(lambda: len(calls_of(calls_file)) == 1)
     server_pid = calls_of(calls_file)[0]["pid"]
     await kill_process(run_process)
@@ -67,7 +67,7 @@ async def test_server_ends_if_its_worker_is_killed_and_the_run_continues_with_a_
         return result.stdout.strip()[:1] in ("", "Z")
 
     await eventually(has_ended)
-    watch_result = await cli("watch", "mcp-killed", "--json")
+    watch_result = await commands("watch", "mcp-killed", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"slow": "done"})
     started_pids = [call["pid"] for call in calls_of(calls_file) if call["slow"] == "started"]
     assert (started_pids[0], len(set(started_pids))) == (server_pid, 2)

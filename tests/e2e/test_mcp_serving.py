@@ -16,7 +16,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, stop_process, read_line_with, with_model
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, stop_process, with_model
 from tests.e2e.conftest import APPROVAL_NODE, pause, plan_of
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text

@@ -19,45 +19,45 @@ def _human_node(node_id: str = "check", **human: Any) -> dict[str, Any]:
     return {"id": node_id, "human": {"prompt": f"Is {node_id} right?", "assignee": "ann", **human}}
 
 
-async def _inbox_of(cli: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
+async def _inbox_of(commands: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
     """Return the open requests of a run; other tests have runs on the same server."""
-    result = await cli("inbox", "--run", workflow_id, "--json", *options)
+    result = await commands("inbox", "--run", workflow_id, "--json", *options)
     requests: list[dict[str, Any]] = result.check_success().document["requests"]
     return requests
 
 
-async def _wait_for_requests(cli: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
+async def _wait_for_requests(commands: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
     requests: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        requests[:] = await _inbox_of(cli, workflow_id, "--wait", "2m")
+        requests[:] = await _inbox_of(commands, workflow_id, "--wait", "2m")
         return len(requests) == count
 
     await eventually(has_requests)
     return requests
 
 
-async def test_run_waits_for_an_answer_and_has_it_as_result(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_run_waits_for_an_answer_and_has_it_as_result(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("sum", "2 + 3"),
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
         calculation("after", "7", when="check.result.approved"),
     )
-    run_process = await cli.start("run", plan, "--id", "answered-run")
+    run_process = await commands.start("run", plan, "--id", "answered-run")
     await read_line_with(run_process, "check waits for ann: Total 5. Publish?")
-    [request] = await _wait_for_requests(cli, "answered-run")
-    status_text = await cli("status", "answered-run")
-    status_result = await cli("status", "answered-run", "--json")
-    inbox_result = await cli("inbox", "--assignee", "ann", "--type", "approval")
-    old_requests = await _inbox_of(cli, "answered-run", "--older-than", "1d")
+    [request] = await _wait_for_requests(commands, "answered-run")
+    status_text = await commands("status", "answered-run")
+    status_result = await commands("status", "answered-run", "--json")
+    inbox_result = await commands("inbox", "--assignee", "ann", "--type", "approval")
+    old_requests = await _inbox_of(commands, "answered-run", "--older-than", "1d")
     selection_options = ("--run", "answered-run", "--type", "selection", "--wait", "1s")
-    empty_inbox_result = await cli("inbox", *selection_options, "--json")
-    invalid_result = await cli("feedback", "answered-run", "check", "--select", "x", "--json")
-    feedback_result = await cli(
+    empty_inbox_result = await commands("inbox", *selection_options, "--json")
+    invalid_result = await commands("feedback", "answered-run", "check", "--select", "x", "--json")
+    feedback_result = await commands(
         "feedback", "answered-run", "check", "--approve", "--reason", "fine", "--by", "ben", "--json"
     )
     run_result = await wait_for_exit(run_process)
-    repeated_result = await cli("feedback", "answered-run", "check", "--approve", "--json")
+    repeated_result = await commands("feedback", "answered-run", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
         **{"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?"},
@@ -76,19 +76,19 @@ async def test_run_waits_for_an_answer_and_has_it_as_result(cli: CommandLine, wr
     assert (run_result.code, run_result.stderr) == (0, "")
     rejection = {"run_id": "answered-run", "ok": False, "message": "the run 'answered-run' has ended"}
     assert (repeated_result.code, repeated_result.document) == (2, rejection)
-    result = await cli("result", "answered-run", "--json")
+    result = await commands("result", "answered-run", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
     assert result.document["waiting_for"] == []
 
 
-async def test_answer_without_a_worker_is_sent_by_signal(cli: CommandLine, write_plan: WritePlan) -> None:
-    run_process = await cli.start("run", write_plan(_human_node()), "--id", "without-worker")
+async def test_answer_without_a_worker_is_sent_by_signal(commands: CommandLine, write_plan: WritePlan) -> None:
+    run_process = await commands.start("run", write_plan(_human_node()), "--id", "without-worker")
     await read_line_with(run_process, "check waits for ann")
     await kill_process(run_process)
-    invalid_result = await cli("feedback", "without-worker", "check", "--text", "yes")
-    accepted_result = await cli("feedback", "without-worker", "check", "--approve", "--by", "ann")
-    second_result = await cli("feedback", "without-worker", "check", "--reject", "--by", "ben")
-    watch_result = await cli("watch", "without-worker", "--json")
+    invalid_result = await commands("feedback", "without-worker", "check", "--text", "yes")
+    accepted_result = await commands("feedback", "without-worker", "check", "--approve", "--by", "ann")
+    second_result = await commands("feedback", "without-worker", "check", "--reject", "--by", "ben")
+    watch_result = await commands("watch", "without-worker", "--json")
 
     assert invalid_result.code == 2
     assert "unknown key 'text'" in invalid_result.stderr
@@ -103,19 +103,19 @@ async def test_answer_without_a_worker_is_sent_by_signal(cli: CommandLine, write
 
 
 async def test_option_all_answers_the_requests_of_all_sub_plans_of_a_node(
-    cli: CommandLine, write_plan: WritePlan
+    commands: CommandLine, write_plan: WritePlan
 ) -> None:
     sub_plan = {"plan": 1, "inputs": {"x": {}}, "nodes": [_human_node()], "output": "{{check.result.reason}}"}
     items = {"for_each": ["a", "b", "c"], "key": "{{item}}", "arguments": {"x": "{{item}}"}}
     plan = write_plan({"id": "each", "plan": sub_plan, **items}, _human_node("single"), output="{{each.result}}")
-    run_process = await cli.start("run", plan, "--id", "all")
-    requests = await _wait_for_requests(cli, "all", 4)
-    ambiguous_result = await cli("feedback", "all", "--all", "--approve")
-    invalid_result = await cli("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
-    missing_item_result = await cli("feedback", "all", "each/check", "--approve")
-    feedback_result = await cli("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
-    repeated_result = await cli("feedback", "all", "each/check", "--all", "--approve")
-    last_result = await cli("feedback", "all", "--all", "--approve")
+    run_process = await commands.start("run", plan, "--id", "all")
+    requests = await _wait_for_requests(commands, "all", 4)
+    ambiguous_result = await commands("feedback", "all", "--all", "--approve")
+    invalid_result = await commands("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
+    missing_item_result = await commands("feedback", "all", "each/check", "--approve")
+    feedback_result = await commands("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
+    repeated_result = await commands("feedback", "all", "each/check", "--all", "--approve")
+    last_result = await commands("feedback", "all", "--all", "--approve")
     run_result = await wait_for_exit(run_process)
 
     expected = ["each[a]/check", "each[b]/check", "each[c]/check", "single"]
@@ -134,22 +134,22 @@ async def test_option_all_answers_the_requests_of_all_sub_plans_of_a_node(
     )
     assert feedback_result.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
     assert repeated_result.stderr.startswith("the run 'all' has no open request 'each/check'")
-    result = await cli("result", "all", "--json")
+    result = await commands("result", "all", "--json")
     assert result.document["output"] == ["fine", "fine", "fine"]
 
 
-async def test_feedback_without_a_terminal_requires_an_answer(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_feedback_without_a_terminal_requires_an_answer(commands: CommandLine, write_plan: WritePlan) -> None:
     form = {"type": "object", "properties": {"size": {"enum": ["S", "L"]}, "hat": {}}, "required": ["size"]}
     form_node = _human_node("c", type="INFORMATION", schema=form)
     plan = write_plan(_human_node("a"), _human_node("b", type="GUIDANCE"), form_node)
-    run_process = await cli.start("run", plan, "--id", "answer-required")
+    run_process = await commands.start("run", plan, "--id", "answer-required")
     await read_line_with(run_process, "c waits for ann")
-    form_result = await cli("feedback", "answer-required", "c")
-    status_result = await cli("status", "answer-required")
-    missing_answer_result = await cli("feedback", "answer-required", "b")
-    ambiguous_request_result = await cli("feedback", "answer-required", "--approve")
-    unknown_request_result = await cli("feedback", "answer-required", "aa", "--approve", "--json")
-    unknown_run_result = await cli("feedback", "nowhere", "a", "--approve", "--json")
+    form_result = await commands("feedback", "answer-required", "c")
+    status_result = await commands("status", "answer-required")
+    missing_answer_result = await commands("feedback", "answer-required", "b")
+    ambiguous_request_result = await commands("feedback", "answer-required", "--approve")
+    unknown_request_result = await commands("feedback", "answer-required", "aa", "--approve", "--json")
+    unknown_run_result = await commands("feedback", "nowhere", "a", "--approve", "--json")
 
     results = (missing_answer_result, ambiguous_request_result, unknown_request_result, unknown_run_result)
     assert [each.code for each in results] == [2, 2, 2, 2]
@@ -161,28 +161,28 @@ async def test_feedback_without_a_terminal_requires_an_answer(cli: CommandLine, 
     assert ambiguous_request_result.stderr == "the run 'answer-required' has 3 open requests; name one: a, b, c\n"
     assert unknown_request_result.document["message"] == "there is no request 'aa'; did you mean 'a'?"
     assert unknown_run_result.document["message"].startswith("there is no run 'nowhere'")
-    await cli("cancel", "answer-required")
+    await commands("cancel", "answer-required")
     assert (await wait_for_exit(run_process)).code == 3
-    assert await _inbox_of(cli, "answer-required") == []
+    assert await _inbox_of(commands, "answer-required") == []
 
 
 async def test_explain_reports_a_default_answer_and_status_reports_a_pause(
-    cli: CommandLine, write_plan: WritePlan
+    commands: CommandLine, write_plan: WritePlan
 ) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}
     plan = write_plan(_human_node("late", deadline="1s", on_timeout=default), _human_node("open"))
-    run_process = await cli.start("run", plan, "--id", "deadline")
-    await _wait_for_requests(cli, "deadline", 1)
-    pause_result = await cli("pause", "deadline")
+    run_process = await commands.start("run", plan, "--id", "deadline")
+    await _wait_for_requests(commands, "deadline", 1)
+    pause_result = await commands("pause", "deadline")
 
     async def is_noted() -> bool:
-        notes = (await cli("status", "deadline", "--json")).document["notes"]
+        notes = (await commands("status", "deadline", "--json")).document["notes"]
         pause_note = f"paused by {account_name()}"
         return [note["message"] for note in notes] == [pause_note, f"nothing new starts: {pause_note}"]
 
     await eventually(is_noted)
-    explain_result = await cli("explain", "deadline", "--node", "late")
-    await cli("cancel", "deadline")
+    explain_result = await commands("explain", "deadline", "--node", "late")
+    await commands("cancel", "deadline")
 
     assert (pause_result.code, (await wait_for_exit(run_process)).code) == (0, 3)
     line = r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n"
@@ -190,17 +190,19 @@ async def test_explain_reports_a_default_answer_and_status_reports_a_pause(
 
 
 async def test_answer_to_guidance_adds_nodes_from_a_file(
-    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
+    commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     plan = write_plan(calculation("sum", "2 + 3"), _human_node("hint", type="GUIDANCE"))
-    run_process = await cli.start("run", plan, "--id", "guided")
+    run_process = await commands.start("run", plan, "--id", "guided")
     await read_line_with(run_process, "hint waits for ann")
     nodes_file = tmp_path / "more.json"
     nodes_file.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
-    invalid_result = await cli("feedback", "guided", "hint", "--nodes", str(nodes_file), "--json")
-    conflicting_result = await cli("feedback", "guided", "hint", "--nodes", str(nodes_file), "--approve")
+    invalid_result = await commands("feedback", "guided", "hint", "--nodes", str(nodes_file), "--json")
+    conflicting_result = await commands("feedback", "guided", "hint", "--nodes", str(nodes_file), "--approve")
     nodes_file.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    feedback_result = await cli("feedback", "guided", "--nodes", str(nodes_file), "--text", "ten times", "--by", "ann")
+    feedback_result = await commands(
+        "feedback", "guided", "--nodes", str(nodes_file), "--text", "ten times", "--by", "ann"
+    )
     run_result = await wait_for_exit(run_process)
 
     assert invalid_result.code == 2
@@ -212,7 +214,7 @@ async def test_answer_to_guidance_adds_nodes_from_a_file(
     assert conflicting_result.stderr == "--approve and --nodes contradict each other: give one answer\n"
     assert (feedback_result.code, feedback_result.stdout) == (0, "'hint' is answered\n")
     run_result.check_success()
-    nodes = (await cli("result", "guided", "--json")).document["nodes"]
+    nodes = (await commands("result", "guided", "--json")).document["nodes"]
     expected = {"sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50}
     assert {name: node["result"] for name, node in nodes.items()} == expected
     assert nodes["more"]["lineage"]["overrides"][0]["request_id"] == "hint"

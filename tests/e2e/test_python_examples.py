@@ -1,7 +1,6 @@
 """The examples in Python, as programs on the shared server."""
 
 import json
-import signal
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, kill_process, stop_process, read_line_with, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, kill_process, read_line_with, stop_process, wait_for_exit
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 
@@ -20,39 +19,41 @@ pytestmark = pytest.mark.server
 EXAMPLES = ROOT / "examples" / "python"
 
 
-async def test_hello_example_prints_the_output_and_the_node_states(cli: CommandLine) -> None:
-    result = await wait_for_exit(await cli.start(program=("examples/python/hello.py",)))
+async def test_hello_example_prints_the_output_and_the_node_states(commands: CommandLine) -> None:
+    result = await wait_for_exit(await commands.start(program=("examples/python/hello.py",)))
     result.check_success()
     expected = ["{'lamps': 4, 'order': 'ordered 20 x lamp'}", "stock: completed", "order: completed"]
     assert result.stdout.splitlines() == expected
 
 
-async def test_killed_etl_example_continues_and_loads_the_approved_orders(cli: CommandLine, tmp_path: Path) -> None:
-    api_process = await cli.start(program=("examples/python/orders_api.py",))
+async def test_killed_etl_example_continues_and_loads_the_approved_orders(
+    commands: CommandLine, tmp_path: Path
+) -> None:
+    api_process = await commands.start(program=("examples/python/orders_api.py",))
     assert api_process.stdout is not None
     address = (await api_process.stdout.readline()).decode().strip()
     database = tmp_path / "orders.db"
     options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
-    first_process = await cli.start(*options, program=("examples/python/etl.py",))
+    first_process = await commands.start(*options, program=("examples/python/etl.py",))
     await read_line_with(first_process, "feedback.requested approve")
     await kill_process(first_process)
-    second_result = await wait_for_exit(await cli.start(*options, "--yes", program=("examples/python/etl.py",)))
+    second_result = await wait_for_exit(await commands.start(*options, "--yes", program=("examples/python/etl.py",)))
     await kill_process(api_process)
     assert (second_result.code, second_result.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
     rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
     assert rows == [("o-0", 1000), ("o-1", 1250)]
 
 
-async def test_an_agent_answers_from_the_notes_of_an_mcp_server(cli: CommandLine) -> None:
-    result = await wait_for_exit(await cli.start(program=("examples/python/mcp_agent.py",)))
+async def test_an_agent_answers_from_the_notes_of_an_mcp_server(commands: CommandLine) -> None:
+    result = await wait_for_exit(await commands.start(program=("examples/python/mcp_agent.py",)))
     result.check_success()
     assert result.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
-async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(cli: CommandLine) -> None:
+async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(commands: CommandLine) -> None:
     port = free_port()
     options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
-    server = await cli.start(*options, program=("-m", "uvicorn"))
+    server = await commands.start(*options, program=("-m", "uvicorn"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         await eventually(lambda: _responds(http))
         run_id = (await http.post("/refills", json={"item": "lamp", "amount": 20})).json()["run_id"]
@@ -101,10 +102,10 @@ async def _read_events(
 
 @pytest.mark.slow
 @pytest.mark.fresh
-async def test_notebook_runs_from_top_to_bottom(cli: CommandLine, tmp_path: Path) -> None:
+async def test_notebook_runs_from_top_to_bottom(commands: CommandLine, tmp_path: Path) -> None:
     executed_notebook = tmp_path / "notebook.ipynb"
     options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(executed_notebook))
-    result = await wait_for_exit(await cli.start(*options, program=("-m", "jupyter")))
+    result = await wait_for_exit(await commands.start(*options, program=("-m", "jupyter")))
     result.check_success()
     cells = [cell for cell in json.loads(executed_notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]

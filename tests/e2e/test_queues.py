@@ -3,14 +3,20 @@
 import asyncio
 import json
 import shlex
-import signal
 from pathlib import Path
 
 import pytest
 
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.e2e.command import CommandLine, kill_process, stop_process, read_line_with, wait_for_exit, wait_for_run_status
+from tests.e2e.command import (
+    CommandLine,
+    kill_process,
+    read_line_with,
+    stop_process,
+    wait_for_exit,
+    wait_for_run_status,
+)
 from tests.e2e.conftest import WritePlan, pause
 from tests.support.eventually import eventually
 from tests.support.goals import call
@@ -44,7 +50,7 @@ def _queue_of(tools: Path) -> str:
 
 
 async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
-    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
+    commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     # The tools have the same name and different code. On a shared queue, a worker would execute calls of the other run.
     left_tools, right_tools = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
@@ -53,12 +59,12 @@ async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
     for tools in (left_tools, right_tools):
         (tools.parent / "hold").touch()
     processes = [
-        await cli.start("run", plan, "--id", f"two-{number}", "--tools", str(tools), "--json")
+        await commands.start("run", plan, "--id", f"two-{number}", "--tools", str(tools), "--json")
         for number, tools in enumerate((left_tools, right_tools))
     ]
 
     async def are_all_nodes_running() -> bool:
-        results = [await cli("status", f"two-{number}", "--json") for number in range(2)]
+        results = [await commands("status", f"two-{number}", "--json") for number in range(2)]
         if any(each.document.get("status") != "running" for each in results):
             return False
         return all(node["status"] == "running" for each in results for node in each.document["nodes"].values())
@@ -76,7 +82,7 @@ async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
 
 
 async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
-    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
+    commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     served_tools = _write_tools(tmp_path / "served", "mark")
     unserved_tools = _write_tools(tmp_path / "my tools", "stamp")
@@ -89,22 +95,22 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         title="Waits",
     )
     tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]
-    run_process = await cli.start("run", plan, "--id", "no-worker", *tool_options)
+    run_process = await commands.start("run", plan, "--id", "no-worker", *tool_options)
     await read_line_with(run_process, "running    first")
     await kill_process(run_process)
-    first_worker = await cli.start("--tools", str(served_tools), "--json", program=("worker.py",))
+    first_worker = await commands.start("--tools", str(served_tools), "--json", program=("worker.py",))
     try:
         worker_document = json.loads(await read_line_with(first_worker, "serving"))
         assert worker_document["status"] == "serving"
         assert worker_document["task_queues"] == ["dagwright", _queue_of(served_tools)]
-        document = await wait_for_run_status(cli, "no-worker", "waiting")
+        document = await wait_for_run_status(commands, "no-worker", "waiting")
         status_result, node_result, list_result, graph_result = await asyncio.gather(
-            cli("status", "no-worker"),
-            cli("node", "no-worker", "stamp"),
-            cli("list", "--json"),
-            cli("graph", "no-worker", "--format", "json"),
+            commands("status", "no-worker"),
+            commands("node", "no-worker", "stamp"),
+            commands("list", "--json"),
+            commands("graph", "no-worker", "--format", "json"),
         )
-        watch_process = await cli.start("watch", "no-worker", "--no-worker")
+        watch_process = await commands.start("watch", "no-worker", "--no-worker")
         assert "waiting    stamp" in await read_line_with(watch_process, "no worker for stamp")
         command = shlex.join(["dagwright", "worker", *tool_options])
         note = (
@@ -131,7 +137,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         assert node_statuses == ["completed", "completed", "waiting", "pending"]
 
         # Start exactly the reported command.
-        second_worker = await cli.start(*shlex.split(command)[1:])
+        second_worker = await commands.start(*shlex.split(command)[1:])
         watch_result = await wait_for_exit(watch_process)
         await stop_process(second_worker)
     finally:

@@ -13,20 +13,20 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_read_commands_report_the_same_run(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_read_commands_report_the_same_run(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
         calculation("c", "3", depends_on=["a <1>"]),
         title="Read",
     )
-    run_result = await cli("run", plan, "--id", "read-run", "--json")
+    run_result = await commands("run", plan, "--id", "read-run", "--json")
     list_result, status_result, text_result, graph_result, svg_result = await gather(
-        cli("list", "--json"),
-        cli("status", "read-run", "--json"),
-        cli("result", "read-run"),
-        cli("graph", "read-run", "--json"),
-        cli("graph", "read-run", "--format", "svg"),
+        commands("list", "--json"),
+        commands("status", "read-run", "--json"),
+        commands("result", "read-run"),
+        commands("graph", "read-run", "--json"),
+        commands("graph", "read-run", "--format", "svg"),
     )
 
     assert [each.code for each in (run_result, status_result, text_result)] == [1, 1, 1]
@@ -49,8 +49,8 @@ async def test_read_commands_report_the_same_run(cli: CommandLine, write_plan: W
     assert texts[:3] == ["✓", "a <1>", "calculator"]
 
 
-async def test_unknown_run_is_reported_in_one_sentence(cli: CommandLine) -> None:
-    result = await cli("status", "nowhere", "--json")
+async def test_unknown_run_is_reported_in_one_sentence(commands: CommandLine) -> None:
+    result = await commands("status", "nowhere", "--json")
 
     assert result.code == 2
     message = result.document["message"]
@@ -77,7 +77,7 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
 
 
 async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
-    cli: CommandLine, write_plan: WritePlan
+    commands: CommandLine, write_plan: WritePlan
 ) -> None:
     plan = write_plan(
         calculation("a", "2", title="Two"),
@@ -86,14 +86,14 @@ async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
         calculation("skipped", "3", when="a.result > 5"),
         calculation("each", "{{item}}", for_each=[1, 2]),
     )
-    await cli("run", plan, "--id", "counted", "--json")
+    await commands("run", plan, "--id", "counted", "--json")
     list_result, status_result, node_result, item_result, blocked_result, unknown_node_result = await gather(
-        cli("list", "--json"),
-        cli("status", "counted", "--json"),
-        cli("node", "counted", "a"),
-        cli("node", "counted", "each[1]", "--json"),
-        cli("node", "counted", "blocked"),
-        cli("node", "counted", "blokced", "--json"),
+        commands("list", "--json"),
+        commands("status", "counted", "--json"),
+        commands("node", "counted", "a"),
+        commands("node", "counted", "each[1]", "--json"),
+        commands("node", "counted", "blocked"),
+        commands("node", "counted", "blokced", "--json"),
     )
 
     listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "counted")
@@ -111,17 +111,17 @@ async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
     assert (unknown_node_result.code, unknown_node_result.document) == (2, {"status": "not_found", "message": message})
 
 
-async def test_items_of_a_large_map_are_shown_by_batch(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_items_of_a_large_map_are_shown_by_batch(commands: CommandLine, write_plan: WritePlan) -> None:
     items = {"for_each": list(range(501)), "when": "item in [0, 300, 500]", "retry": {"max_attempts": 1}}
     plan = write_plan(calculation("each", "100 / {{item}}", **items))
-    run_result = await cli("run", plan, "--id", "batches")
+    run_result = await commands("run", plan, "--id", "batches")
     node_result, map_node_result, status_result, failed_item_result, item_result, unknown_item_result = await gather(
-        cli("node", "batches", "each"),
-        cli("node", "batches", "each", "--json"),
-        cli("status", "batches", "--json"),
-        cli("node", "batches", "each[0]"),
-        cli("node", "batches", "each[300]", "--json"),
-        cli("node", "batches", "each[501]"),
+        commands("node", "batches", "each"),
+        commands("node", "batches", "each", "--json"),
+        commands("status", "batches", "--json"),
+        commands("node", "batches", "each[0]"),
+        commands("node", "batches", "each[300]", "--json"),
+        commands("node", "batches", "each[501]"),
     )
 
     assert [each.code for each in (run_result, status_result, unknown_item_result)] == [1, 1, 2]
@@ -141,10 +141,10 @@ async def test_items_of_a_large_map_are_shown_by_batch(cli: CommandLine, write_p
     assert unknown_item_result.stderr == "the run 'batches' has no node 'each[501]'; did you mean 'each'?\n"
 
 
-async def test_untitled_plan_is_listed_by_its_file_name(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_untitled_plan_is_listed_by_its_file_name(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "1 + 1"), name="adding.json")
-    run_result = await cli("run", plan, "--id", "untitled", "--json")
-    list_result = await cli("list", "--json")
+    run_result = await commands("run", plan, "--id", "untitled", "--json")
+    list_result = await commands("list", "--json")
 
     assert run_result.document["title"] is None
     runs = list_result.check_success().document["runs"]

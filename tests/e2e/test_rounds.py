@@ -36,16 +36,16 @@ ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 
 @pytest.fixture(autouse=True)
-def _worker_tools(cli: CommandLine) -> None:
-    (cli.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
+def _worker_tools(commands: CommandLine) -> None:
+    (commands.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
 
 
-async def test_rounds_are_printed_before_the_answer(cli: CommandLine) -> None:
+async def test_rounds_are_printed_before_the_answer(commands: CommandLine) -> None:
     ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as model_server:
-        result = await with_model(cli, model_server)(*ask_arguments)
-        repeated_result = await with_model(cli, model_server)(*ask_arguments, "--json")
-        different_result = await with_model(cli, model_server)(*ask_arguments, "--max-rounds", "3", "--json")
+        result = await with_model(commands, model_server)(*ask_arguments)
+        repeated_result = await with_model(commands, model_server)(*ask_arguments, "--json")
+        different_result = await with_model(commands, model_server)(*ask_arguments, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     first_line = lines.index("Interpretation: How many shipments does Maersk have?")
@@ -61,10 +61,10 @@ async def test_rounds_are_printed_before_the_answer(cli: CommandLine) -> None:
     assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
 
 
-async def test_rounds_are_printed_once_on_a_terminal_at_the_end(cli: CommandLine) -> None:
+async def test_rounds_are_printed_once_on_a_terminal_at_the_end(commands: CommandLine) -> None:
     ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as model_server:
-        code, screen = await with_model(cli, model_server).run_on_terminal(*ask_arguments)
+        code, screen = await with_model(commands, model_server).run_on_terminal(*ask_arguments)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
     # The frames before the last frame depend on timing.
@@ -82,19 +82,19 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(cli: CommandLine
         ([*ROUNDS_OPTIONS, "--plan-only"], "--plan-only: not available with --profile rounds"),
     ],
 )
-async def test_invalid_options_start_no_rounds(cli: CommandLine, options: list[str], message: str) -> None:
-    result = await cli("ask", "How many?", *options)
+async def test_invalid_options_start_no_rounds(commands: CommandLine, options: list[str], message: str) -> None:
+    result = await commands("ask", "How many?", *options)
     assert (result.code, message in result.stderr) == (2, True)
 
 
-async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(cli: CommandLine) -> None:
+async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(commands: CommandLine) -> None:
     ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--synthesis", "model", "--json")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as model_server:
-        commands = with_model(cli, model_server)
-        await commands(*ask_arguments)
-        preview_result = await commands("fork", "rounds-forked", "--rerun", "sg1")
-        fork_result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
-        watch_result = await commands("watch", fork_result.document["fork_run_id"], "--json")
+        model_commands = with_model(commands, model_server)
+        await model_commands(*ask_arguments)
+        preview_result = await model_commands("fork", "rounds-forked", "--rerun", "sg1")
+        fork_result = await model_commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
+        watch_result = await model_commands("watch", fork_result.document["fork_run_id"], "--json")
         new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in model_server.calls[5:]]
     omitted_nodes = ["plan#2", "sg3", "plan#3", "answer"]
     last_line = f"omitted, because a model plans again: {', '.join(omitted_nodes)}"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 _ASK_ARGUMENTS = ("ask", "--profile", "intents", "--session")
 
 
-async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(cli: CommandLine) -> None:
+async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(commands: CommandLine) -> None:
     name = "Fonds für Ann/1"
     script = (
         intents_response_text(fund_intent("Apex")),
@@ -28,18 +28,20 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(cl
         intents_response_text(fund_intent("Zenith")),
     )
     async with ModelServer(*script) as model_server:
-        commands = with_model(cli, model_server)
-        first_result = await commands(*_ASK_ARGUMENTS, name, "Create the Apex fund.", "--json")
-        second_result = await commands(*_ASK_ARGUMENTS, name, "Add fund accounting too.")
-        session_result = await commands("session", name, "--json")
-        session_list = await commands("session", "--json")
-        run_list = await commands("list", "--json")
-        session_text_result = await commands("session", name)
-        list_text_result = await commands("list")
-        run_command_results = [await commands(command, f"session-{name}") for command in ("status", "watch", "cancel")]
-        end_result = await commands("session", name, "--end", "--json")
-        third_result = await commands(*_ASK_ARGUMENTS, name, "Create the Zenith fund.", "--json")
-        new_session = await commands("session", name, "--json")
+        model_commands = with_model(commands, model_server)
+        first_result = await model_commands(*_ASK_ARGUMENTS, name, "Create the Apex fund.", "--json")
+        second_result = await model_commands(*_ASK_ARGUMENTS, name, "Add fund accounting too.")
+        session_result = await model_commands("session", name, "--json")
+        session_list = await model_commands("session", "--json")
+        run_list = await model_commands("list", "--json")
+        session_text_result = await model_commands("session", name)
+        list_text_result = await model_commands("list")
+        run_command_results = [
+            await model_commands(command, f"session-{name}") for command in ("status", "watch", "cancel")
+        ]
+        end_result = await model_commands("session", name, "--end", "--json")
+        third_result = await model_commands(*_ASK_ARGUMENTS, name, "Create the Zenith fund.", "--json")
+        new_session = await model_commands("session", name, "--json")
     assert (first_result.code, second_result.code, second_result.stderr) == (0, 0, "")
     created_fund = first_result.document["nodes"]["@result_1"]["result"]
     assert first_result.document["context"] == {"cbu": {"id": created_fund["id"], "name": "Apex", "kind": "fund"}}
@@ -75,15 +77,15 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(cl
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
-async def test_plan_reads_and_adds_names_of_a_session(private_cli: CommandLine) -> None:
+async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_server: CommandLine) -> None:
     def write_plan(name: str, *intents: Any) -> str:
-        path = private_cli.folder / f"{name}.json"
+        path = commands_with_private_server.folder / f"{name}.json"
         path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
         return str(path)
 
     create_plan = write_plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
     extend_plan = write_plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
-    commands = private_cli
+    commands = commands_with_private_server
     result_without_session = await commands("run", extend_plan, "--json")
     result_in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
     first_result = await commands("run", create_plan, "--session", "plans", "--json")
@@ -103,11 +105,11 @@ async def test_plan_reads_and_adds_names_of_a_session(private_cli: CommandLine) 
 
 
 async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
-    private_cli: CommandLine,
+    commands_with_private_server: CommandLine,
 ) -> None:
     first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(first_plan, "One.", second_plan, "Two.") as model_server:
-        commands = with_model(private_cli, model_server)
+        commands = with_model(commands_with_private_server, model_server)
         arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first_result, repeated_result = await commands(*arguments), await commands(*arguments)
         assert first_result.code == 0
@@ -119,7 +121,7 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
         tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
-        assert len([*(private_cli.folder / "state" / "workers").glob("*.lock")]) == 1
+        assert len([*(commands_with_private_server.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting_process = await commands.start("ask", "--session", "s", "Second.")
         assert waiting_process.stderr is not None
         line = (await asyncio.wait_for(waiting_process.stderr.readline(), 120)).decode()
@@ -135,20 +137,20 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
 
 
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
-async def test_repeated_command_after_a_kill_starts_no_second_run(cli: CommandLine, point: str) -> None:
+async def test_repeated_command_after_a_kill_starts_no_second_run(commands: CommandLine, point: str) -> None:
     session, run_id = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as model_server:
-        commands = with_model(cli, model_server)
-        commands.environment[FOLDER_VARIABLE] = str(commands.folder)
-        hold_file = commands.folder / f"hold-{point}"
+        model_commands = with_model(commands, model_server)
+        model_commands.environment[FOLDER_VARIABLE] = str(model_commands.folder)
+        hold_file = model_commands.folder / f"hold-{point}"
         hold_file.touch()
         arguments = ("ask", "--session", session, "First.", "--id", run_id, "--json")
-        process = await commands.start(*arguments, program=("tests/support/held_starter.py",))
-        await eventually((commands.folder / f"reached-{point}").exists)
+        process = await model_commands.start(*arguments, program=("tests/support/held_starter.py",))
+        await eventually((model_commands.folder / f"reached-{point}").exists)
         await kill_process(process)
-        session_after_kill = await commands("session", session, "--json")
-        result = await commands(*arguments)
-        final_session = await commands("session", session, "--json")
+        session_after_kill = await model_commands("session", session, "--json")
+        result = await model_commands(*arguments)
+        final_session = await model_commands("session", session, "--json")
     if point == TURN_UNSENT:
         assert session_after_kill.document["status"] == "not_found"
     else:
@@ -176,7 +178,7 @@ async def _approve(commands: CommandLine, run_id: str) -> None:
         (["session", "missing", "--end"], "not_found"),
     ],
 )
-async def test_invalid_session_is_rejected(cli: CommandLine, arguments: list[str], status: str) -> None:
+async def test_invalid_session_is_rejected(commands: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:
-        result = await with_model(cli, model_server)(*arguments, "--json")
+        result = await with_model(commands, model_server)(*arguments, "--json")
     assert (result.code, result.document["status"]) == (2, status)

@@ -14,46 +14,46 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.server
 
 
-async def _read_nodes(cli: CommandLine, run_id: str) -> dict[str, Any]:
-    return dict((await cli("status", run_id, "--json")).document.get("nodes", {}))
+async def _read_nodes(commands: CommandLine, run_id: str) -> dict[str, Any]:
+    return dict((await commands("status", run_id, "--json")).document.get("nodes", {}))
 
 
-async def _wait_for_states(cli: CommandLine, run_id: str, **states: str) -> None:
+async def _wait_for_states(commands: CommandLine, run_id: str, **states: str) -> None:
     async def has_states() -> bool:
-        nodes = await _read_nodes(cli, run_id)
+        nodes = await _read_nodes(commands, run_id)
         return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
 
     await eventually(has_states)
 
 
-async def test_run_is_repaired_while_it_continues(cli: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
+async def test_run_is_repaired_while_it_continues(commands: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     plan = write_plan(
         calculation("sum", "1 / 0"),
         calculation("after", "{{sum.result}} + 1"),
         pause("long", "1h"),
         calculation("last", "2", depends_on=["long"]),
     )
-    run_process = await cli.start("run", plan, "--id", "repaired")
-    await _wait_for_states(cli, "repaired", after="blocked", long="running")
+    run_process = await commands.start("run", plan, "--id", "repaired")
+    await _wait_for_states(commands, "repaired", after="blocked", long="running")
 
-    invalid_result = await cli("retry", "repaired", "--node", "som", "--json")
-    running_node_result = await cli("set-result", "repaired", "5", "--node", "long", "--json")
-    invalid_json_result = await cli("set-result", "repaired", "five", "--node", "sum", "--json")
+    invalid_result = await commands("retry", "repaired", "--node", "som", "--json")
+    running_node_result = await commands("set-result", "repaired", "5", "--node", "long", "--json")
+    invalid_json_result = await commands("set-result", "repaired", "five", "--node", "sum", "--json")
     options = ("--arguments", '{"expression": "2 * 3"}', "--by", "ann")
-    retry_result = await cli("retry", "repaired", "--node", "sum", *options)
-    await _wait_for_states(cli, "repaired", after="completed")
+    retry_result = await commands("retry", "repaired", "--node", "sum", *options)
+    await _wait_for_states(commands, "repaired", after="completed")
 
     nodes_file = tmp_path / "more.json"
     nodes_file.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
-    rejected_result = await cli("add-nodes", "repaired", str(nodes_file), "--json")
+    rejected_result = await commands("add-nodes", "repaired", str(nodes_file), "--json")
     nodes_file.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    add_result = await cli("add-nodes", "repaired", str(nodes_file), "--by", "ann", "--json")
-    await _wait_for_states(cli, "repaired", more="completed")
+    add_result = await commands("add-nodes", "repaired", str(nodes_file), "--by", "ann", "--json")
+    await _wait_for_states(commands, "repaired", more="completed")
 
     branch_options = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
-    cancel_result = await cli("cancel", "repaired", *branch_options)
+    cancel_result = await commands("cancel", "repaired", *branch_options)
     run_result = await wait_for_exit(run_process)
-    late_retry_result = await cli("retry", "repaired", "--node", "long", "--json")
+    late_retry_result = await commands("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
     assert (invalid_result.code, invalid_result.document) == expected
@@ -72,11 +72,11 @@ async def test_run_is_repaired_while_it_continues(cli: CommandLine, write_plan: 
     message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
     assert late_retry_result.code == 2
     assert late_retry_result.document == {"run_id": "repaired", "ok": False, "message": message}
-    table = (await cli("status", "repaired")).stdout
+    table = (await commands("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
-    assert "\nmanual: add nodes by ann at " in (await cli("node", "repaired", "more")).stdout
-    nodes = await _read_nodes(cli, "repaired")
+    assert "\nmanual: add nodes by ann at " in (await commands("node", "repaired", "more")).stdout
+    nodes = await _read_nodes(commands, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         **{"sum": ("superseded", None), "sum#2": ("completed", 6), "after": ("completed", 7)},
         **{"long": ("cancelled", None), "last": ("cancelled", None), "more": ("completed", 60)},
@@ -86,10 +86,10 @@ async def test_run_is_repaired_while_it_continues(cli: CommandLine, write_plan: 
     assert [step["by"] for step in overrides] == ["ann"] * 3
 
 
-async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(cli: CommandLine) -> None:
+async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(commands: CommandLine) -> None:
     nested_json = "[" * 9_000 + "]" * 9_000
     results = [
-        await cli(*arguments, "--json")
+        await commands(*arguments, "--json")
         for arguments in (
             *(("set-result", "nowhere", value, "--node", "sum") for value in ('"\\ud800"', nested_json, "1e999")),
             ("pause", ""),
@@ -102,23 +102,23 @@ async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(cli: Comman
     assert all(message.startswith("there is no run ''") for message in messages[3:])
 
 
-async def test_node_of_a_sub_plan_is_steered_by_its_path(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_node_of_a_sub_plan_is_steered_by_its_path(commands: CommandLine, write_plan: WritePlan) -> None:
     nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")]
     sub_plan = {"plan": 1, "nodes": nodes}
     plan = write_plan({"id": "archive", "plan": {**sub_plan, "output": "{{double.result}}"}})
-    run_process = await cli.start("run", plan, "--id", "repaired_parent")
-    await _wait_for_states(cli, "repaired_parent/archive", double="blocked", long="running")
-    set_result = await cli("set-result", "repaired_parent", "4", "--node", "archive/sum", "--json")
-    await _wait_for_states(cli, "repaired_parent/archive", double="completed")
-    cancel_result = await cli("cancel", "repaired_parent", "--node", "archive/long", "--json")
+    run_process = await commands.start("run", plan, "--id", "repaired_parent")
+    await _wait_for_states(commands, "repaired_parent/archive", double="blocked", long="running")
+    set_result = await commands("set-result", "repaired_parent", "4", "--node", "archive/sum", "--json")
+    await _wait_for_states(commands, "repaired_parent/archive", double="completed")
+    cancel_result = await commands("cancel", "repaired_parent", "--node", "archive/long", "--json")
     run_result = await wait_for_exit(run_process)
     assert set_result.document["message"] == "the result of 'sum' is set"
     assert (cancel_result.document["ok"], run_result.code) == (True, 0)
-    assert (await _read_nodes(cli, "repaired_parent"))["archive"]["result"] == 8
-    node_json = await cli("node", "repaired_parent", "archive/sum", "--json")
-    node_text = await cli("node", "repaired_parent", "archive/sum")
-    table = await cli("status", "repaired_parent/archive")
-    missing_node_result = await cli("node", "repaired_parent", "archive/som", "--json")
+    assert (await _read_nodes(commands, "repaired_parent"))["archive"]["result"] == 8
+    node_json = await commands("node", "repaired_parent", "archive/sum", "--json")
+    node_text = await commands("node", "repaired_parent", "archive/sum")
+    table = await commands("status", "repaired_parent/archive")
+    missing_node_result = await commands("node", "repaired_parent", "archive/som", "--json")
     assert (node_json.document["node_id"], node_json.document["run_id"]) == ("archive/sum", "repaired_parent/archive")
     assert (node_json.document["result"], node_text.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nmanual: set result by {account_name()} at " in node_text.stdout
@@ -129,27 +129,27 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(cli: CommandLine, write
 
 
 async def test_run_is_paused_limited_and_cancelled_while_it_runs(
-    cli: CommandLine, write_plan: WritePlan, tmp_path: Path
+    commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
-    run_process = await cli.start("run", plan, "--id", "limited", "--deadline", "2h")
-    await _wait_for_states(cli, "limited", long="running")
+    run_process = await commands.start("run", plan, "--id", "limited", "--deadline", "2h")
+    await _wait_for_states(commands, "limited", long="running")
 
-    pause_result = await cli("pause", "limited", "--reason", "too early", "--by", "ann")
-    second_pause_result = await cli("pause", "limited", "--json")
-    limits_result = await cli("limits", "limited", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
-    past_deadline_result = await cli("limits", "limited", "--deadline", "1ms", "--json")
-    invalid_deadline_result = await cli("limits", "limited", "--deadline", "soon")
-    current_limits_result = await cli("limits", "limited", "--json")
+    pause_result = await commands("pause", "limited", "--reason", "too early", "--by", "ann")
+    second_pause_result = await commands("pause", "limited", "--json")
+    limits_result = await commands("limits", "limited", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
+    past_deadline_result = await commands("limits", "limited", "--deadline", "1ms", "--json")
+    invalid_deadline_result = await commands("limits", "limited", "--deadline", "soon")
+    current_limits_result = await commands("limits", "limited", "--json")
     (tmp_path / "policy.yaml").write_text("otherwise: ask\n")
-    policy_result = await cli("policy", "limited", str(tmp_path / "policy.yaml"), "--by", "ann")
-    current_policy_result = await cli("policy", "limited", "--json")
-    status_result = await cli("status", "limited", "--json")
-    resume_result = await cli("resume", "limited", "--by", "bob")
-    cancel_result = await cli("cancel", "limited", "--reason", "enough", "--by", "ann")
+    policy_result = await commands("policy", "limited", str(tmp_path / "policy.yaml"), "--by", "ann")
+    current_policy_result = await commands("policy", "limited", "--json")
+    status_result = await commands("status", "limited", "--json")
+    resume_result = await commands("resume", "limited", "--by", "bob")
+    cancel_result = await commands("cancel", "limited", "--reason", "enough", "--by", "ann")
     run_result = await wait_for_exit(run_process)
-    late_limits_result = await cli("limits", "limited", "--max-parallel", "3", "--json")
-    document = (await cli("result", "limited", "--json")).document
+    late_limits_result = await commands("limits", "limited", "--max-parallel", "3", "--json")
+    document = (await commands("result", "limited", "--json")).document
 
     assert [each.stdout for each in (pause_result, limits_result, policy_result, resume_result, cancel_result)] == [
         "limited: the run is paused; running nodes finish\n",
@@ -178,16 +178,16 @@ async def test_run_is_paused_limited_and_cancelled_while_it_runs(
     assert [note["message"] for note in document["notes"]] == [*notes[:3], *end_notes]
 
 
-async def test_run_without_a_worker_is_steered_by_signal(cli: CommandLine, write_plan: WritePlan) -> None:
+async def test_run_without_a_worker_is_steered_by_signal(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}})
-    run_process = await cli.start("run", plan, "--id", "unserved-run")
+    run_process = await commands.start("run", plan, "--id", "unserved-run")
     await read_line_with(run_process, "check waits for ann")
     await kill_process(run_process)
 
-    limits_result = await cli("limits", "unserved-run", "--deadline", "none", "--by", "ann")
-    cancel_result = await cli("cancel", "unserved-run", "--reason", "enough", "--by", "ann")
-    second_result = await cli("cancel", "unserved-run")
-    watch_result = await cli("watch", "unserved-run", "--json")
+    limits_result = await commands("limits", "unserved-run", "--deadline", "none", "--by", "ann")
+    cancel_result = await commands("cancel", "unserved-run", "--reason", "enough", "--by", "ann")
+    second_result = await commands("cancel", "unserved-run")
+    watch_result = await commands("watch", "unserved-run", "--json")
 
     message = (
         "no worker responded within 3 s, so the command was sent as a signal; it is applied as soon as a worker serves "

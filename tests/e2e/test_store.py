@@ -29,8 +29,10 @@ async def _stored_refs(folder: Path) -> set[str]:
     return {entry.ref async for entry in FolderStore(folder).list_payloads()}
 
 
-async def test_prune_removes_only_unneeded_payloads(private_cli: CommandLine, write_plan: WritePlan) -> None:
-    folder = private_cli.folder / "state" / "payloads"
+async def test_prune_removes_only_unneeded_payloads(
+    commands_with_private_server: CommandLine, write_plan: WritePlan
+) -> None:
+    folder = commands_with_private_server.folder / "state" / "payloads"
     oldest = _days_ago(300)
     for days in (300, 150, 90, 60):
         await _put_payload(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
@@ -38,15 +40,17 @@ async def test_prune_removes_only_unneeded_payloads(private_cli: CommandLine, wr
     await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
-    prune_without_worker = await private_cli("store", "prune", "--yes", "--json")
+    prune_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
     assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "needed_values_unknown")
     assert prune_without_worker.document["message"].startswith(
         "nothing is removed: no worker of the namespace default ("
     )
 
-    await private_cli("up", "--json")
-    assert (await private_cli("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")).code == 0
-    shown_store = {**(await private_cli("store", "show", "--json")).document, "renewed_before": None}
+    await commands_with_private_server("up", "--json")
+    assert (
+        await commands_with_private_server("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")
+    ).code == 0
+    shown_store = {**(await commands_with_private_server("store", "show", "--json")).document, "renewed_before": None}
     assert shown_store == {
         "store": str(folder),
         "payloads": 4,
@@ -57,28 +61,28 @@ async def test_prune_removes_only_unneeded_payloads(private_cli: CommandLine, wr
         "reason": "the namespace default retains runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
-    dry_run = (await private_cli("store", "prune", "--json")).document
+    dry_run = (await commands_with_private_server("store", "prune", "--json")).document
     unchanged_counts = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
     assert {**dry_run, "renewed_before": None} == {**shown_store, **unchanged_counts, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
-    pruned_store = (await private_cli("store", "prune", "--yes", "--json")).document
+    pruned_store = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
     removed_counts = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
     assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed_counts, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
-    second_prune = await private_cli("store", "prune")
+    second_prune = await commands_with_private_server("store", "prune")
     lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
     assert second_prune.stdout.splitlines()[1:3] == lines
 
 
-async def test_store_is_shown_even_if_no_server_is_reachable(cli: CommandLine) -> None:
-    folder = cli.folder / "payloads"
+async def test_store_is_shown_even_if_no_server_is_reachable(commands: CommandLine) -> None:
+    folder = commands.folder / "payloads"
     await _put_payload(folder, b"x" * 2_500, renewed_at=_days_ago(300))
-    cli.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+    commands.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
 
-    show_result = await cli("store", "show")
-    prune_result = await cli("store", "prune", "--yes", "--json")
+    show_result = await commands("store", "show")
+    prune_result = await commands("store", "prune", "--yes", "--json")
 
     first_line, second_line = show_result.stdout.splitlines()
     assert (show_result.code, prune_result.code) == (0, 1)
@@ -88,38 +92,38 @@ async def test_store_is_shown_even_if_no_server_is_reachable(cli: CommandLine) -
     assert len(await _stored_refs(folder)) == 1
 
 
-async def test_unusable_store_starts_no_run(cli: CommandLine, write_plan: WritePlan) -> None:
-    (cli.folder / "file").write_text("", encoding="ascii")
-    cli.environment["DAGWRIGHT_PAYLOAD_STORE"] = "file/payloads"
+async def test_unusable_store_starts_no_run(commands: CommandLine, write_plan: WritePlan) -> None:
+    (commands.folder / "file").write_text("", encoding="ascii")
+    commands.environment["DAGWRIGHT_PAYLOAD_STORE"] = "file/payloads"
     plan = write_plan(calculation("a", "1 + 1"))
 
-    run_result = await cli("run", plan, "--id", "no-store", "--json")
-    status_result = await cli("status", "no-store", "--json")
-    show_result = await cli("store", "show", "--json")
+    run_result = await commands("run", plan, "--id", "no-store", "--json")
+    status_result = await commands("status", "no-store", "--json")
+    show_result = await commands("store", "show", "--json")
 
     assert (run_result.code, run_result.document["status"]) == (1, "no_store")
     assert run_result.document["message"].startswith(
-        f"the payload store {cli.folder}/file/payloads is not a folder ({cli.folder}/file"
+        f"the payload store {commands.folder}/file/payloads is not a folder ({commands.folder}/file"
     )
     assert (status_result.code, status_result.document["status"]) == (2, "not_found")
     assert (show_result.code, show_result.document["status"]) == (1, "no_store")
 
 
 async def test_processes_with_another_store_are_rejected_until_it_is_adopted(
-    private_cli: CommandLine, write_plan: WritePlan
+    commands_with_private_server: CommandLine, write_plan: WritePlan
 ) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
-    assert (await private_cli("run", plan, "--json", "--keep-server")).code == 0
-    private_cli.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
-    worker_result = await wait_for_exit(await private_cli.start("--json", program=("worker.py",)))
-    gateway_result = await private_cli("serve", "--no-worker", "--port", "0", "--json")
-    preview_result = await private_cli("store", "adopt", "--json")
+    assert (await commands_with_private_server("run", plan, "--json", "--keep-server")).code == 0
+    commands_with_private_server.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
+    worker_result = await wait_for_exit(await commands_with_private_server.start("--json", program=("worker.py",)))
+    gateway_result = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
+    preview_result = await commands_with_private_server("store", "adopt", "--json")
     for each in (worker_result, gateway_result):
         assert (each.code, each.document["status"]) == (2, "store_differs")
         assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
-    assert preview_result.document["before"]["store"] == str(private_cli.folder / "state" / "payloads")
+    assert preview_result.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
 
-    adopt_result = await private_cli("store", "adopt", "--yes", "--json")
+    adopt_result = await commands_with_private_server("store", "adopt", "--yes", "--json")
     assert (adopt_result.code, adopt_result.document["status"]) == (0, "adopted")
-    assert (await private_cli("run", plan, "--json")).code == 0
-    await private_cli("down")
+    assert (await commands_with_private_server("run", plan, "--json")).code == 0
+    await commands_with_private_server("down")

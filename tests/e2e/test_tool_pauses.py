@@ -37,7 +37,7 @@ def _write_tools(folder: Path) -> tuple[str, str]:
     return str(path), name
 
 
-async def test_commands_show_the_paused_tool(cli: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
+async def test_commands_show_the_paused_tool(commands: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan(
         {"id": "send", "tool": tool_name, "arguments": {"text": "hello"}},
@@ -45,19 +45,19 @@ async def test_commands_show_the_paused_tool(cli: CommandLine, write_plan: Write
         calculation("after", "2 + 2", depends_on=["send"]),
     )
     options = ("--tools", tools_file, "--by", "ann", "--reason", "it loses mail", "--json")
-    pause_result = await cli("tool", "pause", tool_name, *options)
+    pause_result = await commands("tool", "pause", tool_name, *options)
     hint = f"`dagwright tool resume {tool_name}` resumes it"
     message = f"{tool_name} is paused: running calls finish, no new calls start; {hint}"
     assert pause_result.document == {"tool": tool_name, "ok": True, "message": message}
-    run_process = await cli.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
-    await wait_for_run_status(cli, f"r-{tool_name}", "waiting")
+    run_process = await commands.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
+    await wait_for_run_status(commands, f"r-{tool_name}", "waiting")
     status_result, node_result, explain_result, list_result, second_pause_result, pause_list = await asyncio.gather(
-        cli("status", f"r-{tool_name}"),
-        cli("node", f"r-{tool_name}", "send"),
-        cli("explain", f"r-{tool_name}"),
-        cli("list"),
-        cli("tool", "pause", tool_name, "--json"),
-        cli("tool", "list", "--json"),
+        commands("status", f"r-{tool_name}"),
+        commands("node", f"r-{tool_name}", "send"),
+        commands("explain", f"r-{tool_name}"),
+        commands("list"),
+        commands("tool", "pause", tool_name, "--json"),
+        commands("tool", "list", "--json"),
     )
     for text in (status_result.stdout, node_result.stdout, explain_result.stdout):
         assert "tool paused by ann at 20" in text
@@ -73,24 +73,24 @@ async def test_commands_show_the_paused_tool(cli: CommandLine, write_plan: Write
     assert pauses == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
-    resume_result = await cli("tool", "resume", tool_name, "--ramp", "500ms", "--json")
+    resume_result = await commands("tool", "resume", tool_name, "--ramp", "500ms", "--json")
     message = f"{tool_name} is resumed; 1 call of 1 run starts within 500 ms"
     assert resume_result.document == {"tool": tool_name, "ok": True, "message": message}
     result = await wait_for_exit(run_process)
     assert (result.code, result.document["output"]) == (0, {"independent": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
-    second_resume_result = await cli("tool", "resume", tool_name, "--json")
+    second_resume_result = await commands("tool", "resume", tool_name, "--json")
     message = f"{tool_name} is not paused, and none of its calls waits"
     assert second_resume_result.code == 2
     assert second_resume_result.document == {"tool": tool_name, "ok": False, "message": message}
 
 
-async def test_invalid_pause_or_ramp_is_rejected(cli: CommandLine, tmp_path: Path) -> None:
+async def test_invalid_pause_or_ramp_is_rejected(commands: CommandLine, tmp_path: Path) -> None:
     tools_file, tool_name = _write_tools(tmp_path)
     pure_tool_result, unknown_tool_result, invalid_ramp_result = await asyncio.gather(
-        cli("tool", "pause", f"double_{tool_name}", "--tools", tools_file, "--json"),
-        cli("tool", "pause", "http_reqest", "--json"),
-        cli("tool", "resume", tool_name, "--ramp", "soon", "--json"),
+        commands("tool", "pause", f"double_{tool_name}", "--tools", tools_file, "--json"),
+        commands("tool", "pause", "http_reqest", "--json"),
+        commands("tool", "resume", tool_name, "--ramp", "soon", "--json"),
     )
     assert [each.code for each in (pure_tool_result, unknown_tool_result, invalid_ramp_result)] == [2, 2, 2]
     assert pure_tool_result.document["message"].startswith(f"'double_{tool_name}' cannot be paused: it is pure, so ")
@@ -102,24 +102,24 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
     tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": tool_name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as server:
-        cli = CommandLine(tmp_path, server.environment())
-        await cli("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
-        run_process = await cli.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
-        await wait_for_run_status(cli, "paused-killed", "waiting")
+        commands = CommandLine(tmp_path, server.environment())
+        await commands("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
+        run_process = await commands.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
+        await wait_for_run_status(commands, "paused-killed", "waiting")
         await kill_process(run_process)
         await server.kill()
         await server.start()
-        document = (await cli("status", "paused-killed", "--json")).document
+        document = (await commands("status", "paused-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
-        watch_process = await cli.start("watch", "paused-killed", "--json")
-        (await cli("run", plan, "--id", "other", "--tools", tools_file, "--detach")).check_success()
-        await wait_for_run_status(cli, "other", "waiting")
+        watch_process = await commands.start("watch", "paused-killed", "--json")
+        (await commands("run", plan, "--id", "other", "--tools", tools_file, "--detach")).check_success()
+        await wait_for_run_status(commands, "other", "waiting")
         assert not (tmp_path / "sent").exists()
-        resume_result = await cli("tool", "resume", tool_name, "--ramp", "100ms", "--json")
+        resume_result = await commands("tool", "resume", tool_name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in resume_result.document["message"]
         result = await wait_for_exit(watch_process)
         assert (result.code, result.document["status"]) == (0, "completed")
-        await wait_for_run_status(cli, "other", "completed")
+        await wait_for_run_status(commands, "other", "completed")
         assert (tmp_path / "sent").read_text() == "hello\n" * 2
-        await cli("down")
+        await commands("down")

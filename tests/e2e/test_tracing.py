@@ -19,8 +19,8 @@ nodes:
 """
 
 
-async def test_run_and_its_calls_have_the_same_trace(cli: CommandLine) -> None:
-    (cli.folder / "plan.yaml").write_text(PLAN, encoding="utf-8")
+async def test_run_and_its_calls_have_the_same_trace(commands: CommandLine) -> None:
+    (commands.folder / "plan.yaml").write_text(PLAN, encoding="utf-8")
     requests: list[ExportTraceServiceRequest] = []
 
     def collect(request: ReceivedRequest) -> ServiceResponse:
@@ -28,8 +28,8 @@ async def test_run_and_its_calls_have_the_same_trace(cli: CommandLine) -> None:
         return ServiceResponse(200, b"")
 
     with serve_posts(collect) as address:
-        cli.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = address
-        result = await cli("run", "plan.yaml", "--id", "traced")
+        commands.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = address
+        result = await commands("run", "plan.yaml", "--id", "traced")
     assert (result.code, result.stderr) == (0, "")
     scopes = [scope for request in requests for resource in request.resource_spans for scope in resource.scope_spans]
     spans = [span for scope in scopes for span in scope.spans]

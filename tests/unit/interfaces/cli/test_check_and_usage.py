@@ -238,7 +238,10 @@ def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: 
         (["run", "."], ".: unreadable: . is a folder, not a file"),
         (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is not valid JSON: "),
         (["run", "small.json", "--input", "n"], "--input must be KEY=VALUE, not 'n'"),
-        (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is not of type integer"),
+        (
+            ["run", "small.json", "--input", "n=x"],
+            "invalid_field at /inputs/n: the input 'n': 'x' is not of type integer",
+        ),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
         (["run", "small.json", "--deadline", "soon"], "--deadline: 'soon' is not a duration; "),
         (["run", "small.json", "--input-file", "none.yaml"], "--input-file: there is no file none.yaml"),
