@@ -109,8 +109,10 @@ async def test_invalid_requests_and_options_are_rejected(commands: CommandLine, 
 
 
 _NO_MODEL = "no model is configured: give one with --model, or set DAGWRIGHT_MODEL"
-_WAY_TO_SET_A_KEY = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-_NO_KEY = f"there is no key for https://api.openai.com/v1: {_WAY_TO_SET_A_KEY}"
+_NO_KEY = (
+    "there is no key for https://api.openai.com/v1: "
+    "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
+)
 _USE_SCRIPTED_MODEL = (
     "to try the command without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of the "
     "repository has scripts)"

@@ -13,7 +13,6 @@ import zipfile
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
 
@@ -112,9 +111,13 @@ class Installation:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))}
         state_dir = self.project_folder / "state" if server is None else server.settings.state_dir
         environment["DAGWRIGHT_STATE_DIR"] = str(state_dir)
-        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = await asyncio.create_subprocess_exec(
-            self.python, *arguments, cwd=self.project_folder, env=environment, **pipes
+            self.python,
+            *arguments,
+            cwd=self.project_folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         stdout, stderr = await process.communicate()
         assert process.returncode == 0, stderr.decode()

@@ -173,9 +173,16 @@ async def scripted_context(
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     templates = load_templates(plans, toolset.declarations()) if plans is not None else {}
-    names = ("reader", "feedback", "document", "session_of", "exists", "start")
-    methods = {name: getattr(run, name) for name in names}
-    runs = SimpleNamespace(subscriptions=run, token_streams=run, **methods)
+    runs = SimpleNamespace(
+        subscriptions=run,
+        token_streams=run,
+        reader=run.reader,
+        feedback=run.feedback,
+        document=run.document,
+        session_of=run.session_of,
+        exists=run.exists,
+        start=run.start,
+    )
     async with open_context(settings, connection, toolset, templates=templates) as context:
         yield replace(context, runs=cast("Any", runs))
 

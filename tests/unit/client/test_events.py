@@ -155,7 +155,9 @@ def test_node_that_is_retried_starts_again() -> None:
 
 
 def test_call_without_a_worker_is_reported_as_waiting_then_resumed() -> None:
-    view, live_mapper, marks = view_of(node("a")), new_mapper(), WaitMarks()
+    view = view_of(node("a"))
+    live_mapper = new_mapper()
+    marks = WaitMarks()
     durable_events(live_mapper, view)
     marks.put(scheduler_of(view), {"a": "no worker serves its queue"})
     actual = live_mapper.events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
@@ -211,8 +213,20 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
 
 
 def test_event_is_serialized_as_json() -> None:
-    fields: Any = {"type": "node.failed", "run_id": "run-1", "cursor": "1-9", "node_id": "a", "attempts": 2}
-    event = NodeEvent(**fields, status=NodeStatus.FAILED, error=NodeError("tool_failed", "no"))
-    error_document = {"code": "tool_failed", "message": "no", "retryable": False}
-    unset_fields = dict.fromkeys(("at", "title", "tool", "reason"))
-    assert event.to_json() == {**fields, **unset_fields, "status": "failed", "error": error_document}
+    error = NodeError("tool_failed", "no")
+    event = NodeEvent(
+        type="node.failed", run_id="run-1", cursor="1-9", node_id="a", status=NodeStatus.FAILED, attempts=2, error=error
+    )
+    assert event.to_json() == {
+        "type": "node.failed",
+        "run_id": "run-1",
+        "cursor": "1-9",
+        "at": None,
+        "node_id": "a",
+        "status": "failed",
+        "attempts": 2,
+        "title": None,
+        "tool": None,
+        "reason": None,
+        "error": {"code": "tool_failed", "message": "no", "retryable": False},
+    }

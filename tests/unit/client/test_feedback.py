@@ -349,11 +349,14 @@ class FakeFeedbackClient:
         return {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.workflow_id}
 
 
-async def send_test_answer(fake_client: Any, target: AnswerTarget, **extra_content: Any) -> AnswerOutcome:
+async def send_test_answer(
+    fake_client: FakeFeedbackClient, target: AnswerTarget, **extra_content: Any
+) -> AnswerOutcome:
     async def read_extra_content(_: RequestRef) -> Mapping[str, Any]:
         return extra_content
 
-    return await send_answer(fake_client, target, Answer({"approved": True}), read_extra_content=read_extra_content)
+    client = cast("FeedbackClient", fake_client)
+    return await send_answer(client, target, Answer({"approved": True}), read_extra_content=read_extra_content)
 
 
 def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
@@ -395,15 +398,16 @@ async def test_target_with_only_an_id_is_resolved() -> None:
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    fake_client: Any = FakeFeedbackClient()
+    fake_client = FakeFeedbackClient()
+    client = cast("FeedbackClient", fake_client)
     sub_target = AnswerTarget("run-1", "sub/lookup:person:J")
     accepted_answer = await send_test_answer(fake_client, sub_target)
     expected = {"request_id": "sub/lookup:person:J#2", "run_id": "run-1"}
-    assert await next_request(fake_client, accepted_answer) == expected
+    assert await next_request(client, accepted_answer) == expected
     answer_without_next_request = await send_test_answer(fake_client, AnswerTarget("run-1", "check"))
-    assert await next_request(fake_client, answer_without_next_request) is None
+    assert await next_request(client, answer_without_next_request) is None
     rejected_answer = await send_test_answer(FakeFeedbackClient(run_1=FeedbackRejected("no")), sub_target)
-    assert await next_request(fake_client, rejected_answer) is None
+    assert await next_request(client, rejected_answer) is None
 
 
 def test_answer_without_a_request_id_needs_a_single_request() -> None:

@@ -4,7 +4,7 @@ import json
 import pickle
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pydantic_core
 import pytest
@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryReverseRequest,
     GetWorkflowExecutionHistoryReverseResponse,
 )
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from dagwright.activities.ended_runs import _outcome_of
 from dagwright.client.errors import FeedbackRejected
@@ -157,7 +157,7 @@ class FakeHistory:
         return GetWorkflowExecutionHistoryReverseResponse(history=page, next_page_token=token)
 
 
-def _client(history: FakeHistory) -> Any:
+def _client(history: FakeHistory) -> Client:
     async def describe(**_: Any) -> Any:
         return SimpleNamespace(status=WorkflowExecutionStatus.CANCELED, run_id="1")
 
@@ -166,8 +166,13 @@ def _client(history: FakeHistory) -> Any:
         return SimpleNamespace(describe=describe)
 
     service = SimpleNamespace(get_workflow_execution_history_reverse=history.read)
-    fields = {"namespace": "default", "data_converter": data_converter, "workflow_service": service}
-    return SimpleNamespace(**fields, get_workflow_handle=get_workflow_handle)
+    fake_client = SimpleNamespace(
+        namespace="default",
+        data_converter=data_converter,
+        workflow_service=service,
+        get_workflow_handle=get_workflow_handle,
+    )
+    return cast("Client", fake_client)
 
 
 @pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])

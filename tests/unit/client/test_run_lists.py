@@ -1,7 +1,7 @@
 """Lists of runs without a server: queries, pages, and summaries from search attributes and memo."""
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -168,8 +168,14 @@ def test_cursor_is_translated_to_a_condition_in_the_order_of_the_server(text: st
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "1", "1.2.x", f"1.2.{_RUN_ID}x", f"-1.2.{_RUN_ID}"),
-        *(f"open.{_RUN_ID}", f"open.{10**19}.{_RUN_ID}", f"open.١.{_RUN_ID}"),
+        "",
+        "1",
+        "1.2.x",
+        f"1.2.{_RUN_ID}x",
+        f"-1.2.{_RUN_ID}",
+        f"open.{_RUN_ID}",
+        f"open.{10**19}.{_RUN_ID}",
+        f"open.١.{_RUN_ID}",
     ],
 )
 def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
@@ -285,8 +291,14 @@ def test_state_attribute_refines_the_status_of_the_execution(
 
 def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
     error = {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"}
-    memo = {wire.MEMO_TITLE: "Report", wire.MEMO_NODES: 2, wire.MEMO_SESSION: "ann:main", wire.MEMO_ERROR: error}
-    memo |= {wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z"}
+    memo = {
+        wire.MEMO_TITLE: "Report",
+        wire.MEMO_NODES: 2,
+        wire.MEMO_SESSION: "ann:main",
+        wire.MEMO_TAGS: {"team": "blue"},
+        wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
+        wire.MEMO_ERROR: error,
+    }
     actual = run_summary(execution(status=_Status.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
     assert actual.to_json() == {
         "run_id": "run-1",
@@ -313,7 +325,9 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         (_Status.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
     ],
 )
-def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(status: Any, memo: Any, code: str) -> None:
+def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
+    status: WorkflowExecutionStatus, memo: Mapping[str, Any], code: str
+) -> None:
     error = run_summary(execution(status=status), memo).error
     assert isinstance(error, Problem)
     assert error.code == code
@@ -331,7 +345,9 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     "list_runs",
     [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")],
 )
-async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(list_runs: Any) -> None:
+async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(
+    list_runs: Callable[[Runs], Any],
+) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
         await list_runs(runs_of(Namespace([]), missing_attributes=["DagwrightTags"]))
     assert str(error.value) == (

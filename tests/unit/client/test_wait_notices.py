@@ -21,8 +21,14 @@ ADVICE = "its call waits; start a worker that has it"
 MISSING_TOOL_MESSAGE = f"order: tool missing: the worker w has no tool 'order'; {ADVICE}"
 MISSING_TOOL_NOTE = {"code": "tool_missing", "node_id": "b", "message": MISSING_TOOL_MESSAGE}
 OTHER_NOTE = {"code": "other", "message": "else"}
-OPENED_AT = datetime(2026, 1, 1, tzinfo=UTC)
-REQUEST = FeedbackRequest("check", "refill-1", "check", type="APPROVAL", prompt="Order lamps?", opened_at=OPENED_AT)
+REQUEST = FeedbackRequest(
+    id="check",
+    run_id="refill-1",
+    node_id="check",
+    type="APPROVAL",
+    prompt="Order lamps?",
+    opened_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
 
 
 def test_each_wait_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -253,7 +253,9 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
         reject_other_settings(load_settings(), ignored_names=frozenset({FILES_ROOT}))
 
 
-async def test_command_serves_runs_without_a_writable_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_serves_runs_even_if_the_state_folder_is_not_writable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder.parent.joinpath("file").touch()
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
     async with serving_with_settings(load_settings()):

@@ -65,9 +65,15 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
-    options_of_rounds: Any = {"profile": "rounds", "max_rounds": 4, "worker_timeout": "5s"}
-    other_options: Any = {"model": "openai:small", "deadline": "2m", "budget": "1 USD"}
-    arguments = ChatArguments(session="s", **options_of_rounds, **other_options)
+    arguments = ChatArguments(
+        session="s",
+        profile="rounds",
+        max_rounds=4,
+        worker_timeout="5s",
+        model="openai:small",
+        deadline="2m",
+        budget="1 USD",
+    )
     hint = continue_hint("s", [*chat_options(arguments.ask_request()), "--tools", "my tools.py"])
     assert shlex.split(hint.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
@@ -126,8 +132,10 @@ def _table_lines(
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
     assert [line.strip() for line in _table_lines(_document(1), max_rows=20)] == [
-        *("Interpretation: All of it.", "Round 1 of 10: Because 1."),
-        *(f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}", "the planner decides what to do next"),
+        "Interpretation: All of it.",
+        "Round 1 of 10: Because 1.",
+        f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
+        "the planner decides what to do next",
     ]
     last_lines = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
     assert (len(last_lines), last_lines[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])

@@ -52,9 +52,10 @@ def test_compensation_is_counted_separately() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _final_view(scheduler)
-    compensation = "compensation: 2 completed (1 for failed calls that may have had an effect)"
-    expected = f"run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; {compensation}"
-    assert summary_line(view, view.document_with_refs()) == expected
+    assert summary_line(view, view.document_with_refs()) == (
+        "run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; "
+        "compensation: 2 completed (1 for failed calls that may have had an effect)"
+    )
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_its_explanation() -> None:

@@ -63,11 +63,13 @@ def test_options_are_chosen_by_number_or_name(
     assert ask_answer(request) == {"selected": selected}
 
 
-def test_form_asks_again_after_an_unknown_option_number(type_lines: TypeLines, capsys: Any) -> None:
+def test_form_asks_again_after_an_unknown_option_number(
+    type_lines: TypeLines, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = open_request(type="SELECTION", options=["north", "south"], allow_text=True)
     type_lines("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
-    hints = [f"'{number}' is not one of the 2 options" for number in (9, 0)]
+    hints = ["'9' is not one of the 2 options", "'0' is not one of the 2 options"]
     assert capsys.readouterr().out.splitlines()[-2:] == hints
     type_lines("12345678")
     assert ask_answer(request) == {"text": "12345678"}
@@ -88,8 +90,8 @@ def test_text_may_have_many_lines(type_lines: TypeLines, request_type: str) -> N
 
 def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytest.CaptureFixture[str]) -> None:
     amount = {"type": "integer", "minimum": 1, "prompt": "How much?"}
-    currency, remark = {"enum": ["EUR", "USD"], "default": "EUR"}, {"type": "string"}
-    properties = {"amount": amount, "currency": currency, "remark": remark}
+    currency = {"enum": ["EUR", "USD"], "default": "EUR"}
+    properties = {"amount": amount, "currency": currency, "remark": {"type": "string"}}
     schema = {"type": "object", "properties": properties, "required": ["amount"]}
     questions = type_lines("many", "0", "", "12", "", "")
     answer = ask_answer(open_request(type="INFORMATION", prompt="", schema=schema))
@@ -119,7 +121,12 @@ def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytes
     ],
 )
 def test_text_is_converted_to_the_type_of_the_field(
-    type_lines: TypeLines, capsys: pytest.CaptureFixture[str], schema: Any, lines: Any, value: Any, hints: list[str]
+    type_lines: TypeLines,
+    capsys: pytest.CaptureFixture[str],
+    schema: Any,
+    lines: list[str],
+    value: Any,
+    hints: list[str],
 ) -> None:
     type_lines(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}

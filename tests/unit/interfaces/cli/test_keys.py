@@ -65,9 +65,16 @@ def test_only_the_key_is_written_to_stdout(key_path: Path, capsys: pytest.Captur
     assert "no client can call the API" in capsys.readouterr().out
 
 
-def test_invalid_arguments_and_an_unreadable_file_are_rejected(key_path: Path, capsys: Any) -> None:
-    for arguments in ("add a:b", "add ann --scope lok", "add ann --scope look --scope run", "remove x"):
-        code, document = run_keys(capsys, "keys", *arguments.split())
+def test_invalid_arguments_and_an_unreadable_file_are_rejected(
+    key_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ("add", "a b"),
+        ("add", "ann", "--scope", "lok"),
+        ("add", "ann", "--scope", "look", "--scope", "run"),
+        ("remove", "x"),
+    ):
+        code, document = run_keys(capsys, "keys", *arguments)
         assert (code, document["status"]) == (2, "bad_usage")
     key_path.write_text("{", encoding="utf-8")
     code, document = run_keys(capsys, "keys", "add", "ann")

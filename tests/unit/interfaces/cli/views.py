@@ -22,8 +22,17 @@ def view_of(
     scheduler.start(START)
     start_all_ready_tasks(scheduler)
     step(scheduler)
-    status, is_closed = scheduler.status().value, scheduler.is_finished
-    return RunView("run-1", "r", status, None, scheduler, pending_calls or {}, START, None, is_closed=is_closed)
+    return RunView(
+        workflow_id="run-1",
+        run_id="r",
+        status=scheduler.status().value,
+        title=None,
+        scheduler=scheduler,
+        pending_calls=pending_calls or {},
+        started_at=START,
+        ended_at=None,
+        is_closed=scheduler.is_finished,
+    )
 
 
 def scheduler_of(view: RunView) -> RunScheduler:

@@ -77,6 +77,10 @@ def param_error_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["param"]
 
 
+def code_and_param_of(response: httpx.Response) -> tuple[int, str, str]:
+    return *error_of(response), response.json()["error"]["param"]
+
+
 def message_of(response: httpx.Response) -> str:
     return str(response.json()["error"]["message"])
 

@@ -31,8 +31,13 @@ class GuardedGateway:
         self.usage = KeyUsage(limits, lambda: 0.0)
         app = FastAPI()
         install_error_handlers(app)
-        options: Any = {"keys": self.keys, "usage": self.usage, "stop_event": self.stop_event}
-        app.add_middleware(AccessMiddleware, hosts=AllowedHosts(["gateway"]), **options)
+        app.add_middleware(
+            AccessMiddleware,
+            keys=self.keys,
+            usage=self.usage,
+            hosts=AllowedHosts(["gateway"]),
+            stop_event=self.stop_event,
+        )
 
         @app.post("/body")
         async def body(request: Request, fields: dict[str, Any]) -> dict[str, Any]:

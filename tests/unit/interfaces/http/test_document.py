@@ -100,9 +100,7 @@ def test_example_of_an_error_matches_its_schema(name: str) -> None:
 def test_openai_endpoint_documents_the_fields_and_headers_of_the_gateway(path: str) -> None:
     operation = OPERATIONS[f"POST /v1/{path}"]
     headers = {parameter["name"]: parameter for parameter in operation["parameters"] if parameter["in"] == "header"}
-    gateway_headers = {
-        f"X-{name}" for name in ("Routing-Mode", "Session-Id", "Stream-Progress", "Cancel-On-Disconnect")
-    }
+    gateway_headers = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect"}
     assert {*gateway_headers, "Idempotency-Key"} <= {*headers}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]

@@ -61,7 +61,8 @@ def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyS
             raise RunNotFound(run)
         return run
 
-    caller, runs = Caller(caller_name, frozenset(scopes), key_id="5f0c"), SimpleNamespace(feedback=fake_feedback)
+    caller = Caller(caller_name, frozenset(scopes), key_id="5f0c")
+    runs = SimpleNamespace(feedback=fake_feedback)
     return cast(GatewayContext, SimpleNamespace(runs=runs, caller=caller, visible_run=visible_run))
 
 

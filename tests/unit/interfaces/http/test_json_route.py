@@ -16,7 +16,14 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.json_route import MAX_FIELDS, value_count_bound
 from dagwright.interfaces.http.key_limits import BODY_LIMITS, DEFAULT_BODY_LIMIT, BodyLimit, KeyLimits
-from tests.unit.interfaces.http.conftest import JSON, OfflineGateway, error_of, message_of, param_error_of
+from tests.unit.interfaces.http.conftest import (
+    JSON,
+    OfflineGateway,
+    code_and_param_of,
+    error_of,
+    message_of,
+    param_error_of,
+)
 
 LIMITS = KeyLimits(requests_per_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -194,7 +201,7 @@ async def test_invalid_field_is_named(
     offline_http: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
 ) -> None:
     response = await offline_http.post(path, json=body)
-    assert (*error_of(response), *param_error_of(response)[1:]) == (400, "invalid_value", param)
+    assert code_and_param_of(response) == (400, "invalid_value", param)
     assert message in (None, message_of(response))
 
 

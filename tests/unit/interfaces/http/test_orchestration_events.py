@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import Cursor
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_events import EventId
 from tests.support.gateway import NamedEvent, named_events_of
@@ -26,12 +27,13 @@ async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
     return named_events_of("".join([text async for text in texts]))
 
 
-def gateway_that_sends(first_update: RunUpdate) -> Any:
+def gateway_that_sends(first_update: RunUpdate) -> GatewayContext:
     def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
         assert after == ID_AT_EVENT_5.position
         return async_updates(first_update)
 
-    return SimpleNamespace(runs=SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe)))
+    runs = SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe))
+    return cast(GatewayContext, SimpleNamespace(runs=runs))
 
 
 async def test_request_event_has_the_waiting_node() -> None:

@@ -56,7 +56,9 @@ def checks(pool: FakePool) -> PlanChecks:
     return PlanChecks(cast("Any", pool))
 
 
-async def test_large_checks_of_a_key_run_one_at_a_time_up_to_a_limit(checks: PlanChecks, pool: FakePool) -> None:
+async def test_large_checks_of_a_key_run_one_at_a_time_and_too_many_are_rejected(
+    checks: PlanChecks, pool: FakePool
+) -> None:
     tasks = [asyncio.create_task(checks.run("ann", LARGE_BYTES, len, [1])) for _ in range(5)]
     await eventually(lambda: pool.running_count == 1)
     with pytest.raises(ApiError) as error:

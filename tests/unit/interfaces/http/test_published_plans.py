@@ -26,7 +26,8 @@ def _plan(title: str, tool: str = "calculator") -> Any:
 async def published_folder(tmp_path: Path, toolset: Toolset) -> AsyncIterator[PublishedFolder]:
     folder = write_plan(tmp_path / "plans", _plan("Double"))
     connection = Connection(cast("Any", OfflineTemporalClient()), Server("nowhere", "default"), frozenset())
-    plans, settings = TemplateFolder(folder, toolset.declarations()), Settings(state_dir=tmp_path, model="small")
+    settings = Settings(state_dir=tmp_path, model="small")
+    plans = TemplateFolder(folder, toolset.declarations())
     context = open_context(settings, connection, toolset, template_folder=plans)
     async with context as opened_context, client_of(opened_context) as http:
         yield http, folder

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_sequence_numbers_increase, events_of
 from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
-from tests.unit.interfaces.http.conftest import error_of, param_error_of, write_plan
+from tests.unit.interfaces.http.conftest import code_and_param_of, error_of, param_error_of, write_plan
 
 pytestmark = pytest.mark.waits
 
@@ -254,7 +254,9 @@ async def test_failure_of_a_run_ends_the_stream_and_is_reported_once(gateway: Ga
 
 
 @pytest.mark.parametrize(("name", "status_codes"), [("answered", [200, 204]), ("asking", [200, 200])])
-async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway, name: str, status_codes: Any) -> None:
+async def test_client_that_has_received_the_end_gets_no_content(
+    gateway: Gateway, name: str, status_codes: list[int]
+) -> None:
     async with gateway(RUNS[name]) as http:
         for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE_URL, STREAM)):
             all_events = await get_events(http, path, **params)
@@ -297,7 +299,9 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 
 @each_path
 @pytest.mark.parametrize("skipped_polls", [1, 2, 3])
-async def test_reconnecting_client_gets_the_restart_of_a_turn(gateway: Gateway, path: str, skipped_polls: int) -> None:
+async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
+    gateway: Gateway, path: str, skipped_polls: int
+) -> None:
     run = replace(RUNS["abandoned"])
     async with gateway(run) as http:
         all_events = await received_events(http, path)
@@ -346,7 +350,9 @@ async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gate
 
 @pytest.mark.parametrize("stream", [False, True])
 @each_path
-async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
+async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
+    gateway: Gateway, path: str, *, stream: bool
+) -> None:
     key = "key-of-a-waiting-turn"
     run = replace(ANSWERED_RUN, started_ids=[])
     id = first_event_id(path).replace(RUN, run_id_of_key(key))
@@ -370,16 +376,23 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
 @pytest.mark.parametrize(
     "id",
     [
-        *("bogus", "1-145", "run-1/1-5/3", "/c1/1-0/0.0.00000000./0", "run%0a/c1/1-0/0.0.00000000./0"),
-        *(f"run-1/{rest}./0" for rest in ("x1/1-0/0.0.00000000", "c9/1-0/0.0.00000000", "c1/1-0/3.9.00000000")),
-        *(f"run-1/{rest}./0" for rest in ("c1/0-0/0.0.00000000", "c1/1-0/0.0.0000000g")),
+        "bogus",
+        "1-145",
+        "run-1/1-5/3",
+        "run-1/x1/1-0/0.0.00000000./0",
+        "run-1/c9/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/3.9.00000000./0",
+        "run-1/c1/0-0/0.0.00000000./0",
+        "/c1/1-0/0.0.00000000./0",
+        "run%0a/c1/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/0.0.0000000g./0",
     ],
 )
 async def test_invalid_event_id_is_rejected(offline_http: httpx.AsyncClient, path: str, id: str) -> None:
     for model in ("plan/double", "small"):
         body = {**BODIES[path], "model": model}
         response = await offline_http.post(path, json=body, headers={"Last-Event-ID": id})
-        assert (*error_of(response), param_error_of(response)[1]) == (400, "invalid_value", "Last-Event-ID")
+        assert code_and_param_of(response) == (400, "invalid_value", "Last-Event-ID")
 
 
 async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -> None:

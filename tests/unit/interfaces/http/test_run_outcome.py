@@ -17,6 +17,7 @@ from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, ReceivedAnswer
 from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
@@ -40,7 +41,12 @@ async def _run_fields(error: Any) -> Any:
 
 
 async def test_answer_has_the_error_of_its_run() -> None:
-    run_fields: Any = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "node_counts": {}}
+    run_fields: dict[str, Any] = {
+        "run_id": "run-1",
+        "session_id": None,
+        "status": "completed_with_failures",
+        "node_counts": {},
+    }
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
     assert await _run_fields(error) == {**run_fields, "error": error}
     assert await _run_fields(None) == run_fields
@@ -156,7 +162,9 @@ ANSWER, TURN = "answer", "turn1"
         ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
     ],
 )
-def test_each_word_is_sent_once_with_restarts_marked(polls: Any, final_text: str, expected: str) -> None:
+def test_each_word_is_sent_once_with_restarts_marked(
+    polls: list[tuple[str, int, str]], final_text: str, expected: str
+) -> None:
     assert _received_text(*polls, final_text=final_text) == expected
 
 
@@ -169,7 +177,7 @@ def test_request_follows_the_text_before_it() -> None:
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     streamed_requests: list[tuple[RunBackedRequest, bool]] = []
 
-    async def stream_run(_: object, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
+    async def stream_run(_: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
         streamed_requests.append((run_request, with_usage))
         return Response()
 

@@ -144,8 +144,13 @@ def test_text_content_is_the_structured_content_as_json() -> None:
 
 
 def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_output() -> None:
-    is_error_by_status = dict.fromkeys(("completed", "completed_with_failures", "running"), False)
-    is_error_by_status |= {"failed": True, "cancelled": True}
+    is_error_by_status = {
+        "completed": False,
+        "completed_with_failures": False,
+        "failed": True,
+        "cancelled": True,
+        "running": False,
+    }
     assert {status: run_result(_run_document(status)).is_error for status in is_error_by_status} == is_error_by_status
     assert "output" not in _structured_result("running")
     assert _structured_result("failed")["output"] is None
