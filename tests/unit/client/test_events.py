@@ -24,7 +24,8 @@ from dagwright.history.queues import WaitMarks
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import TextMark
-from tests.unit.interfaces.cli.views import START, node, scheduler_of, view_of
+from tests.support.plan_building import node
+from tests.unit.interfaces.cli.views import START, scheduler_of, view_of
 
 MAX_STEPS = 12
 

@@ -29,7 +29,8 @@ from dagwright.history.run_view import RunView
 from dagwright.protocol.compact_documents import full_closing_document
 from dagwright.protocol.conversion import data_converter
 from tests.support.memory_store import MemoryStore
-from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
+from tests.support.plan_building import node
+from tests.unit.interfaces.cli.views import START, start_all_ready_tasks, view_of
 
 
 async def store_value(store: MemoryStore, value: Any, *, name: str) -> Any:

@@ -14,7 +14,8 @@ from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback.feedback_request import FeedbackRequest
 from dagwright.client.run_reports import _wait_texts
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
-from tests.unit.interfaces.cli.views import node, view_of
+from tests.support.plan_building import node
+from tests.unit.interfaces.cli.views import view_of
 
 NO_WORKER_NOTE = {"code": "no_worker", "node_id": "a", "message": "no worker serves the queue; start one with `x`"}
 ADVICE = "its call waits; start a worker that has it"

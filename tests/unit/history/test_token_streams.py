@@ -38,7 +38,8 @@ from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbe
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
-from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
+from tests.support.plan_building import node
+from tests.unit.interfaces.cli.views import START, start_all_ready_tasks, view_of
 
 
 def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at_s: int = 1) -> PendingActivityInfo:

@@ -114,9 +114,16 @@ def test_table_lists_levels_and_critical_path(run_command: RunCommand) -> None:
     code, out, _ = run_command("check", _write("small.json", _VALID_PLAN))
     assert code == 0
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        *("small.json: valid", "title Small", "dialect plan", "nodes 3 with 3 edges in 3 levels", "level 0 a"),
-        *("level 1 b", "level 2 c", "critical path a → b → c"),
-        *("events about 11 in the run's history", "input n (integer): How many?"),
+        "small.json: valid",
+        "title Small",
+        "dialect plan",
+        "nodes 3 with 3 edges in 3 levels",
+        "level 0 a",
+        "level 1 b",
+        "level 2 c",
+        "critical path a → b → c",
+        "events about 11 in the run's history",
+        "input n (integer): How many?",
     ]
     name = "/".join(["a" * 200, "b" * 200, "plan.json"])
     Path(name).parent.mkdir(parents=True)

@@ -19,8 +19,9 @@ from dagwright.interfaces.cli.live_display import LiveDisplay, RunDisplay
 from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
+from tests.support.plan_building import node
 from tests.unit.interfaces.cli.open_requests import open_request
-from tests.unit.interfaces.cli.views import START, node, scheduler_of, start_all_ready_tasks, view_of
+from tests.unit.interfaces.cli.views import START, scheduler_of, start_all_ready_tasks, view_of
 
 Step = Callable[[RunScheduler], None]
 

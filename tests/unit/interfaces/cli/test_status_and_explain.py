@@ -13,7 +13,8 @@ from dagwright.interfaces.cli.explain_command import explanation_lines
 from dagwright.interfaces.cli.show_commands import report_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
-from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
+from tests.support.plan_building import node
+from tests.unit.interfaces.cli.views import START, start_all_ready_tasks, view_of
 
 
 def _nodes(count: int) -> dict[str, Any]:

@@ -43,7 +43,3 @@ def scheduler_of(view: RunView) -> RunScheduler:
 def start_all_ready_tasks(scheduler: RunScheduler) -> None:
     while scheduler.next_task(START) is not None:
         pass
-
-
-def node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": "t", "depends_on": list(depends_on), **fields}

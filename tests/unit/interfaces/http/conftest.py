@@ -1,7 +1,7 @@
-"""A gateway whose Temporal server does not respond."""
+"""A gateway whose Temporal server does not respond, and updates of runs as its subscriptions receive them."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +10,10 @@ import httpx
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.moment_facts import TaskState
+from dagwright.history.run_subscriptions import RunUpdate
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.examples import PUBLISHED_PLAN
@@ -111,3 +115,15 @@ def offline_http(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]
     """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
     assert not offline_gateway[1].calls
+
+
+def update(view: RunView, **states: NodeStatus) -> RunUpdate:
+    return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
+
+
+async def async_updates(*updates: RunUpdate | Exception) -> AsyncGenerator[RunUpdate, None]:
+    """Yield updates, or raise the exception among them."""
+    for each in updates:
+        if isinstance(each, Exception):
+            raise each
+        yield each

@@ -16,7 +16,7 @@ from dagwright.interfaces.http.orchestration_events import has_received_all, orc
 from dagwright.interfaces.http.run_events import EventId
 from tests.support.gateway import NamedEvent, named_events_of
 from tests.unit.interfaces.cli.views import scheduler_of, view_of
-from tests.unit.interfaces.http.run_updates import async_updates, update
+from tests.unit.interfaces.http.conftest import async_updates, update
 
 ENDED_RUN = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
 ID_AT_EVENT_5 = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")

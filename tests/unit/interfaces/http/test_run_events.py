@@ -14,7 +14,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
-from tests.unit.interfaces.http.run_updates import async_updates, update
+from tests.unit.interfaces.http.conftest import async_updates, update
 
 VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, cursor=Cursor(1, 5))
 
