@@ -127,9 +127,9 @@ def test_display_shows_the_sign_of_each_state_and_escapes_texts() -> None:
     view = view_of(node("a"), node("b", "a"), node("c"), step=_fail("a", "[bold]broke\x1b[2J", attempt=3))
     assert [" ".join(line.split()) for line in _draw(view)] == [
         "run-1 running 2.0 s",
-        "✗ a t 1.0 s attempt 3 [bold]broke\\u001b[2J",
-        "⊘ b t Waiting for dependency: a failed",
-        "● c t 2.0 s",
+        "✗ a any 1.0 s attempt 3 [bold]broke\\u001b[2J",
+        "⊘ b any Waiting for dependency: a failed",
+        "● c any 2.0 s",
         "2 of 3 nodes 1 running 1 failed 1 blocked",
     ]
 
@@ -162,7 +162,7 @@ def test_line_writer_writes_each_change_once() -> None:
     view = view_of(first_node, node("b", "a"), pending_calls={"a": PendingCall(1, "started")})
     lines.writer.show(view)
     lines.writer.show(view)
-    assert lines == ["running    a  t · What for"]
+    assert lines == ["running    a  any · What for"]
     lines.writer.show(view_of(first_node, node("b", "a"), pending_calls={"a": PendingCall(2, "started", "no route")}))
     assert lines[1:] == ["running    a (attempt 2: no route)"]
 
@@ -172,7 +172,7 @@ def test_line_writer_writes_each_change_once() -> None:
         scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
 
     lines.writer.show(view_of(first_node, node("b", "a"), step=finish))
-    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  t  3.0 s  broke"]
+    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  any  3.0 s  broke"]
 
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
@@ -182,8 +182,8 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
     lines.writer.show(view)
     lines.writer.show(view_of(*nodes, pending_calls={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
     assert lines == [
-        "running    a  t",
-        "running    b  t",
+        "running    a  any",
+        "running    b  any",
         "waiting    a was running when its worker died; it is retried when the server detects this",
         "waiting    b was running when its worker died; it fails when the server detects this",
         "running    a (attempt 2: its worker died or hung)",
@@ -192,7 +192,7 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
 
 def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
     question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
-    human_node = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
+    human_node = node("q", human={**question, "on_timeout": {"escalate": "boss"}})
     lines = Lines()
 
     def escalate(scheduler: RunScheduler) -> None:
@@ -215,7 +215,7 @@ def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
 def test_failed_node_that_continued_with_its_default_shows_its_error() -> None:
     view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
     lines.writer.show(view)
-    assert lines == ["completed  a  t  1.0 s  failed, continued with the default: broke"]
+    assert lines == ["completed  a  any  1.0 s  failed, continued with the default: broke"]
     assert _progress(view).rows[0].detail == "failed, continued with the default: broke"
 
 
@@ -238,7 +238,7 @@ def test_request_has_a_line_with_the_command_that_answers_it() -> None:
     for count in range(4):
         lines.writer.show(view, requests[:count])
     assert lines == [
-        "running    a  t",
+        "running    a  any",
         "asked      check waits for ann: Publish?",
         "answer     dagwright feedback run-1 check --approve  (or --reject)",
         "asked      choose waits for anyone: Publish?",
