@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
@@ -71,9 +70,17 @@ async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(runs: Runs,
     assert document["status"] == "cancelled"
 
 
+def _raise_key_error(*arguments: Any, **keywords: Any) -> None:
+    raise KeyError("x")
+
+
 async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard S7, F7: otherwise, the workflow task would be retried without end."""
-    monkeypatch.setattr(Scheduler, "start", Mock(side_effect=RecursionError("deep")))
+
+    def raise_recursion_error(*arguments: Any, **keywords: Any) -> None:
+        raise RecursionError("deep")
+
+    monkeypatch.setattr(Scheduler, "start", raise_recursion_error)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -88,7 +95,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Guard S7: an exception in the handling of an activity result ends the run like any exception."""
-    monkeypatch.setattr(Scheduler, method, Mock(side_effect=KeyError("x")))
+    monkeypatch.setattr(Scheduler, method, _raise_key_error)
     tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await end_of_run(handle) == wire.ERROR_INTERNAL
@@ -100,7 +107,7 @@ async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
 ) -> None:
     """Guard S7, F7: an unexpected error of a handler is recorded as a note of the run."""
     for function_name in ("sub_plan_end_from_json", "decode_command"):
-        monkeypatch.setattr(f"dagwright.protocol.commands.{function_name}", Mock(side_effect=KeyError("x")))
+        monkeypatch.setattr(f"dagwright.protocol.commands.{function_name}", _raise_key_error)
     node = {"id": "a", "tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
     handle = await gate.start_run(runs, {"nodes": [node]})
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})

@@ -61,7 +61,8 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
 
 async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:
     documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _INVALID_INPUTS))
-    assert all((document["status"], document["nodes"]) == ("failed", {}) for document in documents)
+    for document in documents:
+        assert (document["status"], document["nodes"]) == ("failed", {}), document
     errors = [document["error"][: len(error)] for document, (_, error) in zip(documents, _INVALID_INPUTS, strict=True)]
     assert errors == [error for _, error in _INVALID_INPUTS]
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -270,14 +269,20 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
 ) -> None:
     change_event, view_count = asyncio.Event(), 0
 
+    async def describe(*_: Any) -> Any:
+        return SimpleNamespace(run_id="r")
+
+    async def number_of(*_: Any) -> int:
+        return 1
+
     async def view(*_: Any) -> Any:
         nonlocal view_count
         view_count += 1
         return SimpleNamespace(is_closed=False)
 
     history_reader = SimpleNamespace(change_event=change_event, follow=asyncio.Event().wait)
-    monkeypatch.setattr(RunReader, "_describe", AsyncMock(return_value=SimpleNamespace(run_id="r")))
-    monkeypatch.setattr(RunReader, "_number_of", AsyncMock(return_value=1))
+    monkeypatch.setattr(RunReader, "_describe", describe)
+    monkeypatch.setattr(RunReader, "_number_of", number_of)
     monkeypatch.setattr(RunReader, "_reader", lambda *_, **__: history_reader)
     monkeypatch.setattr(RunReader, "_view_with_retries", view)
 
