@@ -10,7 +10,15 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ("dagwright", "workflows", "activities", "apps")
 ENTRY_POINTS = ("worker.py", "starter.py")
 _SKIPPED_FOLDERS = {
-    *(".git", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "build", "dist", "__pycache__"),
+    ".git",
+    ".venv",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    "build",
+    "dist",
+    "__pycache__",
 }
 
 

@@ -24,15 +24,34 @@ _MAX_FILE_LINES = 600
 _PURE_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
 _PURE_PACKAGES = ("core", "features", "planning")
 _IMPURE_MODULES = {
-    *("asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"),
+    "asyncio",
+    "logging",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
 }
 _DOCSTRING_FIRST = re.compile(r'(#.*\n|\s)*r?"""\S')
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _EXAMPLE_HOME = "/".join(["", "home", "ann"])
 """Home folder in the sample output on documentation pages."""
 _TEST_KINDS = {
-    *("architecture", "chaos", "conformance", "e2e", "fuzz", "packaging", "property", "replay", "support", "typing"),
-    *("unit", "workflow"),
+    "architecture",
+    "chaos",
+    "conformance",
+    "e2e",
+    "fuzz",
+    "packaging",
+    "property",
+    "replay",
+    "support",
+    "typing",
+    "unit",
+    "workflow",
 }
 
 

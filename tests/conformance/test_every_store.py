@@ -24,8 +24,14 @@ pytestmark = pytest.mark.waits
 
 ABSENT_REF = ref_of(b"never put")
 INVALID_REFS = [
-    *("", "x", "sha256-", "../../etc/passwd", f"sha512-{'0' * 64}"),
-    *(ABSENT_REF.upper(), f"{ABSENT_REF}\n", f"{ABSENT_REF}/"),
+    "",
+    "x",
+    "sha256-",
+    "../../etc/passwd",
+    ABSENT_REF.upper(),
+    f"{ABSENT_REF}\n",
+    f"{ABSENT_REF}/",
+    f"sha512-{'0' * 64}",
 ]
 
 

@@ -254,7 +254,8 @@ def test_plan_ends_the_same_with_and_without_regions(
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     assert run_with_regions.document() == run_without_regions.document()
-    final_statuses, nodes = PlanModel(plan_steps).final_statuses, run_with_regions.document()["nodes"]
+    final_statuses = PlanModel(plan_steps).final_statuses
+    nodes = run_with_regions.document()["nodes"]
     assert {name: nodes[name]["status"] for name in final_statuses} == final_statuses
     node_ids = [name for names in run_with_regions.batches for name in names]
     assert len(node_ids) == len(set(node_ids)), "a reported node ran again"

@@ -47,9 +47,10 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    task_ids, failed = _task_ids(scheduler), (NodeStatus.FAILED, NodeStatus.CANCELLED)
-    failed_ids = [task_id for task_id in task_ids if _has_status(scheduler, task_id, *failed)]
-    task_id = data.draw(st.sampled_from((data.draw(st.booleans()) and failed_ids) or task_ids))
+    task_ids = _task_ids(scheduler)
+    failed_ids = [name for name in task_ids if _has_status(scheduler, name, NodeStatus.FAILED, NodeStatus.CANCELLED)]
+    prefers_failed = data.draw(st.booleans())
+    task_id = data.draw(st.sampled_from(failed_ids if prefers_failed and failed_ids else task_ids))
     node_count = scheduler.plan.visible_count
     new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(data.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (

@@ -71,8 +71,12 @@ _PLAN_WITH_ITEMS = {
     "nodes": [
         {"id": "list", "tool": "echo", "arguments": {"items": ["x", "y", "z"]}},
         {
-            **{"id": "each", "tool": "echo", "arguments": {"item": "{{item}}", "at": "{{index}}"}},
-            **{"for_each": "{{list.result.items}}", "key": "{{item}}", "max_parallel": 2},
+            "id": "each",
+            "tool": "echo",
+            "for_each": "{{list.result.items}}",
+            "key": "{{item}}",
+            "max_parallel": 2,
+            "arguments": {"item": "{{item}}", "at": "{{index}}"},
         },
         {"id": "after", "tool": "echo", "arguments": {"all": "{{each.result}}"}},
     ]
@@ -100,12 +104,20 @@ _LONG_PLAN = {
 _MAP = {
     "nodes": [
         {
-            **{"id": "m", "title": "Texts of the last items", "tool": "text", "arguments": {"size": 9_000}},
-            **{"for_each": list(range(501)), "when": "item in [3, 499, 500]"},
+            "id": "m",
+            "title": "Texts of the last items",
+            "tool": "text",
+            "for_each": list(range(501)),
+            "when": "item in [3, 499, 500]",
+            "arguments": {"size": 9_000},
         },
         {
-            **{"id": "wrong", "tool": "give_up", "for_each": list(range(600)), "when": "item == 300"},
-            **{"key": "k{{item}}", "max_parallel": 2},
+            "id": "wrong",
+            "tool": "give_up",
+            "for_each": list(range(600)),
+            "when": "item == 300",
+            "key": "k{{item}}",
+            "max_parallel": 2,
         },
         {"id": "after", "tool": "echo", "arguments": {"first": "{{m.result[0]}}"}},
     ]

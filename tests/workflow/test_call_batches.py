@@ -134,7 +134,8 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, g
     expected = {"slow": "running", "after slow": "pending", "later": "running"}
     assert (await statuses_of(runs, handle)).items() >= expected.items()
     gate.open()
-    assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(gate.name)
+    nodes = bare_document(await document_of(handle))["nodes"]
+    assert nodes["after slow"] == completed_node(gate.name)
     assert gate.call_count == 2, "the slow call continues in its own activity"
     assert {"slow", "later"} <= {*await read_activity_ids(handle)}
 

@@ -85,8 +85,10 @@ async def test_plan_built_in_python_runs(plan_client: Client) -> None:
 async def test_start_with_the_same_id_returns_the_same_run(plan_client: Client) -> None:
     run_id = f"lamps-{uuid4()}"
     async with Worker(plan_client, tools=[stock]):
-        assert (await (await plan_client.start(LAMP_PLAN, run_id=run_id)).result()).output == 4
-        assert (await (await plan_client.start(LAMP_PLAN, run_id=run_id)).result()).output == 4
+        for _ in range(2):
+            run = await plan_client.start(LAMP_PLAN, run_id=run_id)
+            result = await run.result()
+            assert result.output == 4
         with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as error:
             await plan_client.start({**LAMP_PLAN, "title": "Other"}, run_id=run_id)
         # With the error of the server as context, Python would print two more tracebacks.

@@ -154,7 +154,8 @@ async def test_last_failure_of_a_retried_call_is_not_shortened(client: Client, t
         def has_failed(view: RunView) -> bool:
             return "a" in view.pending_calls and view.pending_calls["a"].last_failure is not None
 
-        call = (await wait_for_view(client, handle.id, has_failed)).pending_calls["a"]
+        view = await wait_for_view(client, handle.id, has_failed)
         await handle.signal("cancel")
         await document_of(handle)
-    assert (call.state, call.last_failure) == ("backing_off", f"RuntimeError: {cause}")
+    pending_call = view.pending_calls["a"]
+    assert (pending_call.state, pending_call.last_failure) == ("backing_off", f"RuntimeError: {cause}")

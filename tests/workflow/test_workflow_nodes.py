@@ -55,7 +55,8 @@ async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs:
 
 async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> None:
     node = tool_node("ship", "ship", for_each=["lamp", "desk"], arguments={"item": "{{item}}"})
-    result = (await read_ended_nodes(shop_runs, await shop_runs.start({"nodes": [node]})))["ship"]["result"]
+    handle = await shop_runs.start({"nodes": [node]})
+    result = (await read_ended_nodes(shop_runs, handle))["ship"]["result"]
     assert [item["shipped"] for item in result] == ["lamp", "desk"]
     assert len({item["as"] for item in result}) == 2
 
@@ -75,12 +76,14 @@ async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> No
     ids=["fails", "fails_twice", "takes_too_long"],
 )
 async def test_failure_of_a_workflow_fails_its_node(shop_runs: Runs, node: dict[str, Any], expected: Any) -> None:
-    assert await read_ended_nodes(shop_runs, await shop_runs.start({"nodes": [node]})) == {"ship": expected}
+    handle = await shop_runs.start({"nodes": [node]})
+    assert await read_ended_nodes(shop_runs, handle) == {"ship": expected}
 
 
 async def test_node_runs_until_its_workflow_completes(shop_runs: Runs) -> None:
     handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
-    await (await wait_for_running_shipment(shop_runs, handle)).signal(ShipmentWorkflow.ship)
+    child = await wait_for_running_shipment(shop_runs, handle)
+    await child.signal(ShipmentWorkflow.ship)
     assert (await read_ended_nodes(shop_runs, handle))["ship"]["result"]["shipped"] == "lamp"
 
 

@@ -35,7 +35,8 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.support.plan_building import compiled_plan, node, plan_of, start_ready_tasks
 
-_FIRST_START_DETAILS, _THIRD_START_DETAILS = ([None, None, {"started": attempt}] for attempt in (1, 3))
+_FIRST_START_DETAILS = [None, None, {"started": 1}]
+_THIRD_START_DETAILS = [None, None, {"started": 3}]
 
 
 class FakeCallStarts:
@@ -199,8 +200,15 @@ async def test_max_attempts_counts_only_attempts_that_called_the_tool(
 
 
 def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
-    fields: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "w"}
-    error = ActivityError("lost", **fields, activity_type="mail", retry_state=state)
+    error = ActivityError(
+        "lost",
+        scheduled_event_id=1,
+        started_event_id=2,
+        identity="",
+        activity_type="mail",
+        activity_id="w",
+        retry_state=state,
+    )
     error.__cause__ = TimeoutError("lost", type=kind, last_heartbeat_details=details)
     return error
 

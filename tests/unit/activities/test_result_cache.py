@@ -309,8 +309,10 @@ def test_any_text_has_a_key(text: str) -> None:
 
 
 def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
-    small_form, large_form = (from_stored_form(to_stored_form(each)) for each in (SMALL_RESULT, LARGE_RESULT))
-    assert (small_form and small_form.result, small_form and small_form.ref) == (SMALL_RESULT, None)
+    small_form = from_stored_form(to_stored_form(SMALL_RESULT))
+    assert small_form is not None
+    assert (small_form.result, small_form.ref) == (SMALL_RESULT, None)
+    large_form = from_stored_form(to_stored_form(LARGE_RESULT))
     assert large_form is not None
     assert (large_form.content, large_form.ref) == (b"", ref_of(LARGE_RESULT.content))
     provenance = {"made_at": "2023-11-14T22:13:20.000Z", "run_id": "run-1", "node_id": "big"}

@@ -93,7 +93,8 @@ async def test_update_has_the_changed_states_at_its_position() -> None:
 
 
 async def test_slow_subscriber_receives_the_final_update() -> None:
-    subscriptions, positions = subscriptions_to([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)]), []
+    subscriptions = subscriptions_to([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)])
+    positions = []
     async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
         for _ in range(20):

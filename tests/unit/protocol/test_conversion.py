@@ -38,7 +38,8 @@ class _UppercaseConverter(DefaultPayloadConverter):
 
 
 def test_composed_converter_keeps_the_parts_of_a_user_converter() -> None:
-    codec, failure_class = XorCodec(), DefaultFailureConverterWithEncodedAttributes
+    codec = XorCodec()
+    failure_class = DefaultFailureConverterWithEncodedAttributes
     converter = DataConverter(_UserConverter, payload_codec=codec, failure_converter_class=failure_class)
     composed_converter = compose_converter(converter)
     assert composed_converter.payload_codec is codec

@@ -63,6 +63,10 @@ _SINGLE_NODE_PLAN = compiled_plan(plan_of(node("a")))
 _NOTE = {"code": "x", "message": "y"}
 
 
+def ended_run_document() -> dict[str, Any]:
+    return result_document(ended_scheduler(), FACTS)
+
+
 def ended_scheduler() -> RunScheduler:
     scheduler = scheduler_of(
         node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
@@ -76,7 +80,7 @@ def ended_scheduler() -> RunScheduler:
 
 
 def test_result_document_has_the_documented_fields() -> None:
-    document = result_document(ended_scheduler(), FACTS)
+    document = ended_run_document()
     assert list(document) == [
         *("run_id", "execution_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
     ]
@@ -109,7 +113,7 @@ def test_invalid_cache_metadata_of_a_result_is_ignored(metadata: bytes) -> None:
 
 
 def test_large_values_are_replaced_by_references() -> None:
-    document = result_document(ended_scheduler(), FACTS)
+    document = ended_run_document()
     compact_run_document = compact_document(document, node_count=1)
     reference = {"ref": "output", "bytes": encoded_size(document["output"]), "preview": ""}
     assert {**compact_run_document["output"], "preview": ""} == reference
@@ -320,10 +324,17 @@ VALID_PLANS: list[dict[str, Any]] = [
     plan_of(node("a", cache={"ttl": "1h"}, approval="never", on_error="ask")),
 ]
 INVALID_PLANS: list[dict[str, Any]] = [
-    *(plan_of(), plan_of({"id": "a"}), plan_of(node("item")), {"plan": 2, "nodes": [node("a")]}),
-    *(plan_of(node("a", agent="x", tool="y")), plan_of(node("a", dependson=[])), plan_of(node("a", join="most"))),
-    *(plan_of(node("a", on_error={"value": 1, "more": 2})), plan_of(node("a", timeout="soon"))),
-    *(plan_of(node("s", plan=plan_of())), plan_of(node("s", plan=plan_of(node("x", tool="t", priority=9))))),
+    plan_of(),
+    {"plan": 2, "nodes": [node("a")]},
+    plan_of({"id": "a"}),
+    plan_of(node("a", agent="x", tool="y")),
+    plan_of(node("item")),
+    plan_of(node("a", dependson=[])),
+    plan_of(node("a", join="most")),
+    plan_of(node("a", on_error={"value": 1, "more": 2})),
+    plan_of(node("a", timeout="soon")),
+    plan_of(node("s", plan=plan_of())),
+    plan_of(node("s", plan=plan_of(node("x", tool="t", priority=9)))),
     plan_of(node("a"), inputs={"no name": {}}),
 ]
 
@@ -349,16 +360,14 @@ def test_all_problems_of_the_options_are_reported() -> None:
 def test_rounds_are_shortened_in_a_too_large_document() -> None:
     short_rounds = {"phase": "done", "round": 3, "final_response": "So."}
     rounds = {**short_rounds, "sub_goals": ["x" * 600_000], "rounds": []}
-    assert replace_nodes_by_counts({**result_document(ended_scheduler(), FACTS), "rounds": rounds})["rounds"] == rounds
+    assert replace_nodes_by_counts({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
     documented_fields = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
     all_fields = dict.fromkeys([*documented_fields[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
-    assert [
-        *replace_nodes_by_counts({**result_document(ended_scheduler(), FACTS), "rounds": all_fields})["rounds"]
-    ] == documented_fields
-    large_document = {**result_document(ended_scheduler(), FACTS), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    short_rounds["omitted"] = "sub-goals and rounds: too large"
-    assert replace_nodes_by_counts(large_document)["rounds"] == short_rounds
+    assert [*replace_nodes_by_counts({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
+    large_document = {**ended_run_document(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
+    expected = {**short_rounds, "omitted": "sub-goals and rounds: too large"}
+    assert replace_nodes_by_counts(large_document)["rounds"] == expected
 
 
 def test_graph_that_is_too_large_for_a_query_is_replaced_by_its_counts() -> None:
@@ -430,9 +439,15 @@ def test_sub_plan_end_of_a_node_with_items_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        *(("a/c", ("a", "c")), ("a/b/c", ("a/b", "c")), ("a/b/b/c", ("a/b", "b/c"))),
-        *(("m[x/y]/c", ("m[x/y]", "c")), ("m/c", ("m", "c"))),
-        *((path, None) for path in ("a/b", "a/b#2", "tool/c", "unknown/c")),
+        ("a/c", ("a", "c")),
+        ("a/b/c", ("a/b", "c")),
+        ("a/b/b/c", ("a/b", "b/c")),
+        ("a/b", None),
+        ("a/b#2", None),
+        ("m[x/y]/c", ("m[x/y]", "c")),
+        ("m/c", ("m", "c")),
+        ("tool/c", None),
+        ("unknown/c", None),
     ],
 )
 def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[str, str] | None) -> None:

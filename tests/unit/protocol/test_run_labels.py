@@ -100,7 +100,11 @@ def test_keyword_has_no_character_that_a_query_rejects() -> None:
 @pytest.mark.parametrize(
     ("text", "prefix"),
     [
-        *(("it's", "it's"), ("'x'", ""), ("x'?", "x"), ("a'\"b", "a"), ("a\\b", "a")),
+        ("it's", "it's"),
+        ("'x'", ""),
+        ("x'?", "x"),
+        ("a'\"b", "a"),
+        ("a\\b", "a"),
         ("Köln 100%_\u2661", "Köln 100%_\u2661"),
     ],
 )

@@ -42,8 +42,14 @@ def script(tmp_path: Path) -> Path:
 
 async def _run_script(script: Path, *, uses_new_interpreter: bool) -> tuple[Any, str, int | None]:
     environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
-    options: Any = {"folder": script.parent, "environment": environment, "stdin": PIPE}
-    process = await start_program((str(script),), ("a", "b c"), **options, uses_new_interpreter=uses_new_interpreter)
+    process = await start_program(
+        (str(script),),
+        ("a", "b c"),
+        folder=script.parent,
+        environment=environment,
+        stdin=PIPE,
+        uses_new_interpreter=uses_new_interpreter,
+    )
     stdout, stderr = await process.communicate(b"typed")
     return json.loads(stdout), stderr.decode(), process.returncode
 
