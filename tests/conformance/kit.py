@@ -22,8 +22,8 @@ class Dialect:
         write: return the document of a graph.
         id_of: return the node ID of a node number.
         tool_key: the key for the tool in an entry.
-        required: keys that an entry must have, separated by spaces.
-        optional: optional keys of an entry, and keys of the objects inside an entry, separated by spaces.
+        required_keys: keys that an entry must have.
+        optional_keys: optional keys of an entry, and keys of the objects inside an entry.
         unknown_dependency_code: error code of a dependency on a missing node.
         is_text: whether a document is a text, which has no parts for JSON pointers.
     """
@@ -33,19 +33,15 @@ class Dialect:
     write: Callable[[Graph], Any]
     id_of: Callable[[int], str]
     tool_key: str
-    required: str
-    optional: str = ""
+    required_keys: tuple[str, ...] = ()
+    optional_keys: tuple[str, ...] = ()
     unknown_dependency_code: str = "invalid_reference"
     is_text: bool = False
 
     @property
-    def required_keys(self) -> list[str]:
-        return self.required.split()
-
-    @property
-    def keys(self) -> list[str]:
+    def keys(self) -> tuple[str, ...]:
         """All keys that an entry may have."""
-        return [*self.required_keys, *self.optional.split()]
+        return (*self.required_keys, *self.optional_keys)
 
     def entries_of(self, document: Any) -> list[Any]:
         entries: list[Any] = document[self.entries_path[0]] if self.entries_path else document
@@ -137,25 +133,93 @@ def _write_rewoo(graph: Graph) -> Any:
     )
 
 
-_INTENT_KEYS = "params refs lookups search_text entity_type"
-_SUB_GOAL_KEYS = "description inputs from_sub_goal slot params outputs goal_type"
-_UNKNOWN = "unknown_dependency"
 DIALECTS = (
     Dialect(
-        "plan", ("nodes",), _write_plan, "n {}".format, "tool", "id tool", "arguments depends_on plan for_each when"
+        "plan",
+        ("nodes",),
+        write=_write_plan,
+        id_of="n {}".format,
+        tool_key="tool",
+        required_keys=("id", "tool"),
+        optional_keys=("arguments", "depends_on", "plan", "for_each", "when"),
     ),
-    Dialect("tasks", ("dag",), _write_tasks, "t{}".format, "tool", "id tool query dependencies", "", _UNKNOWN),
-    Dialect("steps", (), _write_steps, "s.{}".format, "tool", "id tool arguments", "intent depends_on"),
-    Dialect("agents", ("nodes",), _write_agents, "a{}".format, "agent", "id agent objective", "depends_on", _UNKNOWN),
-    Dialect("intents", ("intents",), _write_intents, "@result_{}".format, "verb", "verb", _INTENT_KEYS),
-    Dialect("subgoals", ("sub_goals",), _write_subgoals, "sg{}".format, "worker", "id worker", _SUB_GOAL_KEYS),
-    Dialect("hugginggpt", (), _write_hugginggpt, str, "task", "id task", "dep args", _UNKNOWN),
-    Dialect("taskbench", ("task_nodes",), _write_taskbench, _taskbench_id, "task", "task", "arguments name value"),
-    Dialect("nestful", (), _write_nestful, "var{}".format, "name", "name", "arguments label"),
-    Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", "", is_text=True),
-    Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", "", is_text=True),
+    Dialect(
+        "tasks",
+        ("dag",),
+        write=_write_tasks,
+        id_of="t{}".format,
+        tool_key="tool",
+        required_keys=("id", "tool", "query", "dependencies"),
+        unknown_dependency_code="unknown_dependency",
+    ),
+    Dialect(
+        "steps",
+        (),
+        write=_write_steps,
+        id_of="s.{}".format,
+        tool_key="tool",
+        required_keys=("id", "tool", "arguments"),
+        optional_keys=("intent", "depends_on"),
+    ),
+    Dialect(
+        "agents",
+        ("nodes",),
+        write=_write_agents,
+        id_of="a{}".format,
+        tool_key="agent",
+        required_keys=("id", "agent", "objective"),
+        optional_keys=("depends_on",),
+        unknown_dependency_code="unknown_dependency",
+    ),
+    Dialect(
+        "intents",
+        ("intents",),
+        write=_write_intents,
+        id_of="@result_{}".format,
+        tool_key="verb",
+        required_keys=("verb",),
+        optional_keys=("params", "refs", "lookups", "search_text", "entity_type"),
+    ),
+    Dialect(
+        "subgoals",
+        ("sub_goals",),
+        write=_write_subgoals,
+        id_of="sg{}".format,
+        tool_key="worker",
+        required_keys=("id", "worker"),
+        optional_keys=("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
+    ),
+    Dialect(
+        "hugginggpt",
+        (),
+        write=_write_hugginggpt,
+        id_of=str,
+        tool_key="task",
+        required_keys=("id", "task"),
+        optional_keys=("dep", "args"),
+        unknown_dependency_code="unknown_dependency",
+    ),
+    Dialect(
+        "taskbench",
+        ("task_nodes",),
+        write=_write_taskbench,
+        id_of=_taskbench_id,
+        tool_key="task",
+        required_keys=("task",),
+        optional_keys=("arguments", "name", "value"),
+    ),
+    Dialect(
+        "nestful",
+        (),
+        write=_write_nestful,
+        id_of="var{}".format,
+        tool_key="name",
+        required_keys=("name",),
+        optional_keys=("arguments", "label"),
+    ),
+    Dialect("llmcompiler", (), write=_write_llmcompiler, id_of=str, tool_key="tool", is_text=True),
+    Dialect("rewoo", (), write=_write_rewoo, id_of="E{}".format, tool_key="tool", is_text=True),
 )
-"""All dialects, with positional arguments in the order of the fields of `Dialect`."""
 
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 

@@ -16,6 +16,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.protocol.compact_documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.agents import agent_runs
+from tests.support.people import tool_node
 from tests.support.runs import Document, Handle, Runs, bare_document, document_of
 
 
@@ -66,7 +67,7 @@ def plan_text(*nodes: Any, **fields: Any) -> str:
 
 def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
     """Return a node that calls a tool; `tool_node` also has other fields."""
-    return {"id": node_id, "tool": tool, "arguments": arguments}
+    return tool_node(node_id, tool, arguments=arguments)
 
 
 def nodes_and_purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:

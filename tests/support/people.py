@@ -16,6 +16,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
+from tests.support.plan_building import node
 from tests.support.runs import Handle, Runs
 
 _ANSWER_TIMEOUT_S = 60.0
@@ -32,12 +33,12 @@ def echo_node(node_id: str, *needs: str) -> dict[str, Any]:
 
 def hold_node(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, Any]:
     """Return a node that runs until the test opens the gate `name`."""
-    return {"id": node_id, "tool": "hold", "arguments": {"name": name}, "depends_on": [*needs], **fields}
+    return tool_node(node_id, "hold", *needs, arguments={"name": name}, **fields)
 
 
 def tool_node(node_id: str, tool: str, *needs: str, **fields: Any) -> dict[str, Any]:
     """Return a node that calls a tool, and depends on `needs`. `fields` are fields of the node, such as `arguments`."""
-    return {"id": node_id, "tool": tool, "depends_on": [*needs], **fields}
+    return node(node_id, *needs, tool=tool, **fields)
 
 
 async def view_of(runs: Runs, handle: Handle) -> RunView:

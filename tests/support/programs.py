@@ -215,6 +215,14 @@ async def _writer(descriptor: int) -> StreamWriter:
     return StreamWriter(transport, protocol, None, loop)
 
 
+def write_script(path: Path, body: str) -> Path:
+    """Write a shell script that can be run as a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
+    path.chmod(0o755)
+    return path
+
+
 def command_folder(*modules: str) -> Path:
     """Return the folder of the commands `dagwright` and `python`, which run programs in the fork server.
 

@@ -34,9 +34,6 @@ class WorkerTools:
         self.remaining_failures: Counter[str] = Counter()
 
     def registry(self) -> ToolRegistry:
-        return ToolRegistry.of(*self._number_tools(), *self._other_tools())
-
-    def _number_tools(self) -> list[Any]:
         @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])
         async def pick(name: str) -> dict[str, Any]:
             """Return the numbers of a carrier."""
@@ -59,9 +56,6 @@ class WorkerTools:
             message = " and ".join(f"{each:g}" for each in total or ())
             return {"comparison": f"{sub_goal.description}: {message}"}
 
-        return [pick, add_up, compare]
-
-    def _other_tools(self) -> list[Any]:
         @worker_tool(outputs=["clarification"], goal_type="deliverable")
         async def clarify(question: str) -> dict[str, Any]:
             """Ask the person a question."""
@@ -92,7 +86,7 @@ class WorkerTools:
             """Return a long table."""
             return {"rows": [{"row": row, "text": "x" * 50} for row in range(count)], "row_count": count}
 
-        return [clarify, part, stay, ask_permission, rows]
+        return ToolRegistry.of(pick, add_up, compare, clarify, part, stay, ask_permission, rows)
 
 
 @asynccontextmanager

@@ -16,19 +16,13 @@ from dagwright.server.binary import Binary, get_binary
 from dagwright.server.locks import acquire_lock, holding_lock, is_locked, try_lock
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
+from tests.support.programs import write_script
 
 pytestmark = pytest.mark.waits
 
 
-def _write_script(path: Path, body: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
-    path.chmod(0o755)
-    return path
-
-
 def _write_program(path: Path, version: str, *, body: str = "") -> Path:
-    return _write_script(path, f"{body}\necho 'temporal version 1 (Server {version}, UI 2.42.1)'")
+    return write_script(path, f"{body}\necho 'temporal version 1 (Server {version}, UI 2.42.1)'")
 
 
 @pytest.fixture
@@ -180,7 +174,7 @@ async def test_server_program_is_built_once_with_go(
     tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build_log, program = tmp_path / "builds", _write_program(tmp_path / "program", "1.29.1")
-    _write_script(path_folder / "go", f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
+    write_script(path_folder / "go", f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
     binaries = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert binaries == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert build_log.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
@@ -190,7 +184,7 @@ async def test_server_program_is_built_once_with_go(
 
 @pytest.mark.usefixtures("no_download")
 async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
-    _write_script(path_folder / "go", "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
+    write_script(path_folder / "go", "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
     message = r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
     with pytest.raises(ServerUnreachable, match=message):
         await get_binary(tmp_path, preferred_version=None)

@@ -15,6 +15,7 @@ from dagwright_maritime.search.program import get_program
 from dagwright_maritime.search.server import LocalSearch, find_address
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
+from tests.support.programs import write_script
 
 _MAVEN_SCRIPT = """
 for argument in "$@"; do case $argument in -DoutputDirectory=*) mkdir -p "${argument#*=}";; esac; done
@@ -39,8 +40,7 @@ def program_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_scripts(folder: Path, **bodies: str) -> None:
     for name, body in bodies.items():
-        (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
-        (folder / name).chmod(0o755)
+        write_script(folder / name, body)
 
 
 async def test_missing_programs_are_named(program_folder: Path, tmp_path: Path) -> None:
