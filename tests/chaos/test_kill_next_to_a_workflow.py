@@ -6,7 +6,7 @@ from dagwright.history.run_view import RunView
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.goals import call
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.people import wait_for_view
+from tests.support.run_views import wait_for_view
 from tests.support.runs import bare_document, check_history, completed_node
 from tests.support.server import LiveServer
 from tests.support.shop_worker import shop_worker

@@ -33,7 +33,8 @@ from tests.support.chaos import (
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL_ONBOARDING_ROWS, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
-from tests.support.people import answer, wait_for_requests, wait_for_view
+from tests.support.people import answer, wait_for_requests
+from tests.support.run_views import wait_for_view
 from tests.support.runs import Handle, check_history, document_of
 from tests.support.server import LiveServer
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dagwright.history.run_reader import RunReader
-from dagwright.history.run_view import RunView
 from tests.support.chaos import RETRY, WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of
-from tests.support.people import tool_node, wait_for_view
+from tests.support.people import tool_node
+from tests.support.run_views import wait_for_note
 from tests.support.runs import assert_replays
 from tests.support.server import LiveServer
 
@@ -40,10 +40,6 @@ def _plan(run_id: str) -> dict[str, Any]:
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NODE_IDS}}
 
 
-def _is_failing(view: RunView) -> bool:
-    return any(note["code"] == "workflow_task_failing" for note in view.notes)
-
-
 async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
@@ -59,7 +55,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
     async with worker_process(private_server.address, folder, program=WRONG_WORKER):
         for run_id in _RUN_IDS:
             points.release(f"{run_id}-usual")
-        views = [await wait_for_view(client, run_id, _is_failing) for run_id in _RUN_IDS]
+        views = [await wait_for_note(client, run_id, "workflow_task_failing") for run_id in _RUN_IDS]
 
     for view in views:
         (note,) = view.document()["notes"]

@@ -1,7 +1,6 @@
 """Helpers for tests of human feedback: nodes with requests, and answers by update and by signal."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.plan_building import node
+from tests.support.run_views import wait_for_view
 from tests.support.runs import Handle, Runs
 
 _ANSWER_TIMEOUT_S = 60.0
@@ -39,35 +39,6 @@ def hold_node(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, 
 def tool_node(node_id: str, tool: str, *needs: str, **fields: Any) -> dict[str, Any]:
     """Return a node that calls a tool, and depends on `needs`. `fields` are fields of the node, such as `arguments`."""
     return node(node_id, *needs, tool=tool, **fields)
-
-
-async def view_of(runs: Runs, handle: Handle) -> RunView:
-    return await RunReader(runs.client, handle.id).read()
-
-
-async def wait_for_view(client: Client, run_id: str, condition: Callable[[RunView], bool]) -> RunView:
-    """Wait until the view of a run satisfies a condition, and return this view. No worker is needed."""
-    views: list[RunView] = []
-
-    async def is_satisfied() -> bool:
-        views.append(await RunReader(client, run_id).read())
-        return condition(views[-1])
-
-    await eventually(is_satisfied)
-    return views[-1]
-
-
-async def wait_for_status(client: Client, run_id: str, status: str) -> RunView:
-    """Wait until a run has a status, and return its view."""
-    return await wait_for_view(client, run_id, lambda view: view.status == status)
-
-
-async def wait_for_node(runs: Runs, handle: Handle, node_id: str, status: str) -> None:
-    def has_status(view: RunView) -> bool:
-        nodes = view.document()["nodes"]
-        return node_id in nodes and bool(nodes[node_id]["status"] == status)
-
-    await wait_for_view(runs.client, handle.id, has_status)
 
 
 def open_requests_of(view: RunView) -> dict[str, Any]:
@@ -93,10 +64,6 @@ async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: s
         return [request.id for request in await feedback_client.requests_of(handle.id)] == list(requests)
 
     await eventually(has_requests)
-
-
-async def wait_for_notes(runs: Runs, handle: Handle, count: int) -> None:
-    await wait_for_view(runs.client, handle.id, lambda view: len(view.notes) == count)
 
 
 async def answer(handle: Handle, request: str, content: Any, **fields: Any) -> Any:

@@ -8,7 +8,7 @@ from dagwright.client.runs import Runs as ClientRuns
 from dagwright.server import Connection, Server
 from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
-from tests.support.people import view_of
+from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
 from tests.support.tools import Bench
 

@@ -17,13 +17,12 @@ from tests.support.people import (
     rejection_of,
     signal_answer,
     tool_node,
-    view_of,
-    wait_for_notes,
     wait_for_request_set,
     wait_for_requests,
     wait_for_requests_of_children,
 )
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of, wait_for_notes
 from tests.support.runs import (
     Handle,
     Runs,

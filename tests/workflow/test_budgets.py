@@ -11,7 +11,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
 from tests.support.goals import call, goal_plan, nodes_and_purposes, plan_text
-from tests.support.people import view_of, wait_for_node, wait_for_view
+from tests.support.run_views import view_of, wait_for_node, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import ServeScript
 

@@ -13,8 +13,9 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of, wait_for_node
+from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of, wait_for_node
 from tests.support.runs import (
     SKIPPED,
     Handle,

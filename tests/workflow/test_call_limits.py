@@ -35,8 +35,9 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import tool_node, wait_for_view
+from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
+from tests.support.run_views import wait_for_view
 from tests.support.runs import Runs, check_history, checked_runs, document_of, events_of, scheduled_calls, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]

@@ -21,7 +21,8 @@ from tests.support.agents import model_settings
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.ledger import Ledger
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node
+from tests.support.run_views import view_of
 from tests.support.runs import (
     Document,
     Runs,

@@ -15,8 +15,9 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
-from tests.support.people import tool_node, wait_for_view
+from tests.support.people import tool_node
 from tests.support.python_runs import services_of
+from tests.support.run_views import wait_for_view
 from tests.support.runs import Handle, Runs, checked_runs, document_of
 
 pytestmark = pytest.mark.server

@@ -12,13 +12,11 @@ from tests.support.people import (
     human_node,
     signal_answer,
     tool_node,
-    view_of,
-    wait_for_notes,
     wait_for_requests,
     wait_for_requests_of_children,
-    wait_for_view,
 )
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of, wait_for_notes, wait_for_view
 from tests.support.runs import (
     Handle,
     Runs,

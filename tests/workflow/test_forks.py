@@ -14,8 +14,8 @@ from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import run_input_to_json
 from tests.support.goals import call
-from tests.support.people import view_of
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Gate

@@ -23,7 +23,7 @@ from dagwright.history.run_view import RunView
 from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.people import wait_for_view
+from tests.support.run_views import wait_for_view
 from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, raw_value, scheduled_calls, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, end_of_run

@@ -17,7 +17,8 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node
+from tests.support.run_views import view_of
 from tests.support.runs import Handle, Runs, checked_runs, document_of, serving_runs
 from tests.support.travel import serve_handler
 

@@ -20,8 +20,9 @@ from tests.support.goals import checked_document, nodes_and_purposes, scripted_r
 from tests.support.intents import fund_intent, intent_statuses, intents_plan, intents_response_text, product_intent
 from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
-from tests.support.people import view_of, wait_for_requests
-from tests.support.runs import Handle, Runs, bare_document, document_of
+from tests.support.people import wait_for_request_set, wait_for_requests
+from tests.support.run_views import view_of
+from tests.support.runs import Runs, bare_document, document_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -145,13 +146,6 @@ def director_intent(search_text: str, cbu_ref: str = "@result_1") -> dict[str, A
     )
 
 
-async def wait_for_only_request(runs: Runs, handle: Handle, request_id: str) -> dict[str, Any]:
-    """Wait until a run has only this open request, and return the request."""
-    await wait_for_requests(runs.client, handle.id, request_id)
-    [request] = (await view_of(runs, handle)).document()["waiting_for"]
-    return dict(request)
-
-
 async def test_model_does_not_see_which_of_several_parties_a_person_selects(client: Client, tmp_path: Path) -> None:
     script = intents_response_text(
         fund_intent("Iberia"),
@@ -161,7 +155,8 @@ async def test_model_does_not_see_which_of_several_parties_a_person_selects(clie
     )
     async with serve_intents(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled_plan(intents_plan(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
-        request = await wait_for_only_request(runs, handle, "lookup:person:Maria Garcia")
+        requests = await wait_for_request_set(runs.client, handle.id, "lookup:person:Maria Garcia")
+        request = requests["lookup:person:Maria Garcia"]
         waiting_document = bare_document((await view_of(runs, handle)).document())
         [chosen_option] = [option for option in request["options"] if "LU" in option["label"]]
         await submit_answer(handle, request["request_id"], {"selected": [chosen_option["id"]]})

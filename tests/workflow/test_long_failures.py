@@ -16,7 +16,8 @@ from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_cutoff, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node
+from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, checked_runs, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 

@@ -31,8 +31,9 @@ from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node, view_of
+from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of
 from tests.support.runs import (
     Handle,
     Runs,

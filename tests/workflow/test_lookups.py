@@ -13,7 +13,8 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
-from tests.support.people import answer, view_of, wait_for_request_set, wait_for_requests
+from tests.support.people import answer, wait_for_request_set, wait_for_requests
+from tests.support.run_views import view_of
 from tests.support.runs import Document, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork

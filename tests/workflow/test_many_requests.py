@@ -10,8 +10,8 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import view_of
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_view import RunView
 from dagwright.mcp_client import LoadedServers
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
-from tests.support.people import wait_for_view
 from tests.support.plan_building import plan_of
+from tests.support.run_views import wait_for_note
 from tests.support.runs import (
     Runs,
     bare_document,
@@ -109,12 +108,9 @@ async def test_call_waits_if_no_server_has_its_tool(client: Client, tmp_path: Pa
         runs = Runs(client, task_queue=unique_name, tools={"srv.gone": declaration}, store=toolset.store)
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
         handle = await runs.start(plan_of(node))
-
-        def missing_tool_notes(view: RunView) -> list[str]:
-            return [note["message"] for note in view.notes if note["code"] == "tool_missing"]
-
-        view = await wait_for_view(client, handle.id, lambda view: bool(missing_tool_notes(view)))
-        assert "has no tool 'srv.gone'; its call waits" in missing_tool_notes(view)[0]
+        view = await wait_for_note(client, handle.id, "tool_missing")
+        messages = [note["message"] for note in view.notes if note["code"] == "tool_missing"]
+        assert "has no tool 'srv.gone'; its call waits" in messages[0]
         await handle.signal("cancel")
         assert (await document_of(handle))["status"] == "cancelled"
         await runs.check_runs()

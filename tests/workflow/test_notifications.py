@@ -18,8 +18,9 @@ from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import answer, human_node, wait_for_view
+from tests.support.people import answer, human_node
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
+from tests.support.run_views import wait_for_view
 from tests.support.runs import Handle, Runs, bare_document, checked_runs, completed_node, document_of, scheduled_calls
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document, wait_for_continue_as_new

@@ -24,7 +24,8 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node, view_of
+from tests.support.people import tool_node
+from tests.support.run_views import view_of
 from tests.support.runs import (
     Document,
     Handle,

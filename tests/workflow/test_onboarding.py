@@ -23,7 +23,7 @@ from tests.support.onboarding import (
     onboarding,
     seed,
 )
-from tests.support.people import wait_for_view
+from tests.support.run_views import wait_for_view
 from tests.support.runs import bare_document, document_of
 
 pytestmark = pytest.mark.server

@@ -16,8 +16,9 @@ from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node, wait_for_node
+from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
+from tests.support.run_views import wait_for_node
 from tests.support.runs import (
     Handle,
     Runs,

@@ -17,7 +17,8 @@ from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
 from tests.support.goals import call
-from tests.support.people import tool_node, wait_for_status
+from tests.support.people import tool_node
+from tests.support.run_views import wait_for_status
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = pytest.mark.server

@@ -10,7 +10,7 @@ from dagwright.testing import slow, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_plan, plan_text
-from tests.support.people import view_of
+from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import ServeScript

@@ -15,7 +15,8 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node, view_of, wait_for_view
+from tests.support.people import hold_node, tool_node
+from tests.support.run_views import view_of, wait_for_view
 from tests.support.runs import (
     Runs,
     bare_document,

@@ -11,8 +11,9 @@ from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import hold_node, rejection_of, tool_node, view_of, wait_for_status
+from tests.support.people import hold_node, rejection_of, tool_node
 from tests.support.plan_building import plan_of
+from tests.support.run_views import view_of, wait_for_status
 from tests.support.runs import (
     Document,
     Handle,

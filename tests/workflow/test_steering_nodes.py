@@ -7,7 +7,8 @@ import pytest
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import echo_node, hold_node, rejection_of, view_of, wait_for_node
+from tests.support.people import echo_node, hold_node, rejection_of
+from tests.support.run_views import view_of, wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import Gate, ended_document

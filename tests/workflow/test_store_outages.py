@@ -22,7 +22,8 @@ from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.goals import call
-from tests.support.people import hold_node, tool_node, view_of, wait_for_view
+from tests.support.people import hold_node, tool_node
+from tests.support.run_views import view_of, wait_for_view
 from tests.support.runs import (
     Document,
     Handle,

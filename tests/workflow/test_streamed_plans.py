@@ -17,7 +17,8 @@ from dagwright.testing import ReceivedCall, slow, step, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_plan, plan_text
-from tests.support.people import answer, wait_for_node, wait_for_requests
+from tests.support.people import answer, wait_for_requests
+from tests.support.run_views import wait_for_node
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
 from tests.workflow.building import ServeScript

@@ -20,7 +20,8 @@ from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
 from tests.support.goals import call
-from tests.support.people import tool_node, wait_for_view
+from tests.support.people import tool_node
+from tests.support.run_views import wait_for_note, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of, scheduled_calls
 
 pytestmark = pytest.mark.server
@@ -57,9 +58,7 @@ class Deployment:
 
     async def wait_for_missing_tool(self, handle: Handle) -> RunView:
         """Wait until a run has a note about a missing tool."""
-        return await wait_for_view(
-            self._client, handle.id, lambda view: any(note["code"] == "tool_missing" for note in view.notes)
-        )
+        return await wait_for_note(self._client, handle.id, "tool_missing")
 
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""

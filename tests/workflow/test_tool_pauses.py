@@ -26,7 +26,7 @@ from dagwright.server.tool_pauses import (
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.people import view_of, wait_for_status
+from tests.support.run_views import view_of, wait_for_status
 from tests.support.runs import Handle, Runs, bare_document, checked_runs, completed_node, document_of
 
 pytestmark = pytest.mark.server

@@ -13,8 +13,8 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.capacity import WorkerCapacity
 from dagwright.worker.serving import serving
 from tests.support.goals import call
-from tests.support.people import wait_for_status
 from tests.support.plan_building import plan_of
+from tests.support.run_views import wait_for_status
 from tests.support.runs import Runs, with_tools
 from tests.support.tools import Bench
 from tests.workflow.building import pure_node

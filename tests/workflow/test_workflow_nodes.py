@@ -11,7 +11,8 @@ from dagwright.settings import Settings
 from tests.support.foreign import with_tools
 from tests.support.goals import call
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.people import tool_node, wait_for_node
+from tests.support.people import tool_node
+from tests.support.run_views import wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
