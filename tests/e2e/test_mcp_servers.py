@@ -14,6 +14,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
+from tests.support.http_servers import serve_handler
 from tests.support.ports import free_port
 from tests.support.runs import Runs, bare_document, completed_node, document_of, serving_runs
 from tests.support.tool_servers import (
@@ -25,7 +26,6 @@ from tests.support.tool_servers import (
     variables,
     write_servers,
 )
-from tests.support.travel import serve_handler
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.browser import open_page
 from tests.support.docs import ROOT, blocks_of
-from tests.support.travel import serve_handler
+from tests.support.http_servers import serve_handler
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

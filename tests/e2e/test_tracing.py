@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from tests.e2e.command import CommandLine
-from tests.support.agent_service import ReceivedRequest, ServiceResponse, serve_posts
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_posts
 
 pytestmark = pytest.mark.server
 

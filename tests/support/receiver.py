@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.agent_service import ReceivedRequest, ServiceResponse, serve_posts
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_posts
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example key of Standard Webhooks."""

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
-from starlette.types import ASGIApp
 
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
@@ -21,11 +20,11 @@ from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import DeliveredText, PartialText, TextMark, TextPart
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import GatewayContext, open_context
-from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
+from tests.support.http_servers import serve_for_client
 from tests.support.templates import load_templates
 
 RUN = "run-1"
@@ -195,17 +194,6 @@ async def scripted_gateway(
     async with (
         scripted_context(run, folder, plans=plans) as context,
         serve_for_client(create_app(context), stop_event=context.stop_event) as http,
-    ):
-        yield http
-
-
-@asynccontextmanager
-async def serve_for_client(app: ASGIApp, *, stop_event: asyncio.Event) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve an application inside the block; yield a client for it."""
-    listener = open_socket("127.0.0.1", 0)
-    async with (
-        serving_app(app, listener, stop_event=stop_event),
-        httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):
         yield http
 

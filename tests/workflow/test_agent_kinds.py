@@ -16,10 +16,11 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agent_bench import card_of
-from tests.support.agent_service import ServiceResponse, agent_service
+from tests.support.agent_service import agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
 from tests.support.goals import call
+from tests.support.http_servers import ServiceResponse
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, failed_node
 from tests.support.tools import Bench

@@ -17,10 +17,10 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
+from tests.support.http_servers import serve_handler
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
 from tests.support.runs import Handle, Runs, checked_runs, document_of, serving_runs
-from tests.support.travel import serve_handler
 
 pytestmark = pytest.mark.server
 

@@ -12,7 +12,8 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
-from tests.support.agent_service import ReceivedRequest, ServiceResponse, agent_service
+from tests.support.agent_service import agent_service
+from tests.support.http_servers import ReceivedRequest, ServiceResponse
 
 ARGUMENTS = {"objective": "Find it", "context": {"a": {"n": 1}}}
 

@@ -21,7 +21,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretNotAllowed
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.testing import RecordedCall, tool_context
-from tests.support.travel import serve_handler
+from tests.support.http_servers import serve_handler
 
 
 @dataclass

@@ -14,7 +14,8 @@ from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
-from tests.support.travel import serve_response, travel_service
+from tests.support.http_servers import serve_response
+from tests.support.travel import travel_service
 
 
 def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:

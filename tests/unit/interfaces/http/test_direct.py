@@ -20,7 +20,7 @@ from dagwright.testing import HttpError, ModelServer, Silence, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
-from tests.support.scripted_run import serve_for_client
+from tests.support.http_servers import serve_for_client
 from tests.unit.interfaces.http.conftest import error_of
 
 pytestmark = pytest.mark.waits

@@ -27,7 +27,7 @@ from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
-from tests.support.scripted_run import serve_for_client
+from tests.support.http_servers import serve_for_client
 from tests.support.templates import load_templates
 from tests.unit.interfaces.http.conftest import error_of, message_of, write_plan
 
