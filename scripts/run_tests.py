@@ -35,7 +35,6 @@ GRACE_S = 60
 """Time for pytest to print its summary and to end its servers after an interrupt."""
 NO_TESTS_COLLECTED = 5
 """Exit code of pytest."""
-_EXIT_CODES_OF_COMPLETE_SESSIONS = (0, 1, NO_TESTS_COLLECTED)
 TIMED_OUT = -1
 """Exit code of a stage that was interrupted, because the time was over or by a signal."""
 CRASHED = 2
@@ -66,6 +65,23 @@ _MARKERS_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
 
 
 @dataclass
+class Report:
+    """Results of one pytest process so far.
+
+    Args:
+        file_durations_s: file -> total duration of its tests.
+        test_count: number of tests that ended.
+        failed_tests: node IDs of failed tests, of files that could not be imported, and of tests that did not end.
+        is_complete: whether the process ended its session and all its tests.
+    """
+
+    file_durations_s: dict[str, float] = field(default_factory=dict)
+    test_count: int = 0
+    failed_tests: list[str] = field(default_factory=list)
+    is_complete: bool = False
+
+
+@dataclass
 class Stage:
     """A part of the tests: its markers, its number of processes, and its results."""
 
@@ -83,7 +99,7 @@ class Stage:
     """File -> total duration of its tests."""
     test_count: int = 0
 
-    def add(self, report: "Report") -> None:
+    def add(self, report: Report) -> None:
         """Add the results of a process."""
         for file, duration_s in report.file_durations_s.items():
             self.file_durations_s[file] = self.file_durations_s.get(file, 0.0) + duration_s
@@ -186,30 +202,14 @@ def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
         for pytest_run in pytest_runs:
             report = read_report(pytest_run.report)
             stage.add(report)
-            if not report.is_complete or pytest_run.process.returncode not in _EXIT_CODES_OF_COMPLETE_SESSIONS:
-                has_crashed = True
-            if pytest_run.process.returncode not in (0, NO_TESTS_COLLECTED) or not report.is_complete:
+            has_succeeded = report.is_complete and pytest_run.process.returncode in (0, NO_TESTS_COLLECTED)
+            if not has_succeeded:
                 pytest_run.print_output()
+                has_failed_tests_only = pytest_run.process.returncode == 1 and report.failed_tests
+                has_crashed |= not (report.is_complete and has_failed_tests_only)
     if has_timed_out:
         return TIMED_OUT
     return CRASHED if has_crashed else 1 if stage.failed_tests else 0
-
-
-@dataclass
-class Report:
-    """Results of one pytest process so far.
-
-    Args:
-        file_durations_s: file -> total duration of its tests.
-        test_count: number of tests that ended.
-        failed_tests: node IDs of failed tests, of files that could not be imported, and of tests that did not end.
-        is_complete: whether the process ended its session and all its tests.
-    """
-
-    file_durations_s: dict[str, float] = field(default_factory=dict)
-    test_count: int = 0
-    failed_tests: list[str] = field(default_factory=list)
-    is_complete: bool = False
 
 
 def read_report(path: Path) -> Report:
@@ -280,46 +280,41 @@ def _wait(pytest_runs: list[_PytestRun], ends_at: float, *, progress: Callable[[
         Whether the processes were interrupted.
     """
     printed_at = time.time()
-    reason = "interrupted"
+    reason = None
     try:
         while any(pytest_run.process.poll() is None for pytest_run in pytest_runs):
             if time.time() > ends_at:
-                reason = "the time for tests is over: interrupting"
+                reason = "interrupted, because the time for tests is over"
                 break
             if time.time() > printed_at + _PROGRESS_INTERVAL_S:
                 printed_at = time.time()
                 print(progress(), flush=True)
             time.sleep(0.1)
     except KeyboardInterrupt:
-        pass
+        reason = "interrupted"
     finally:
         # Also if the output cannot be printed: no process may outlive this one.
-        is_interrupted = _end([run.process for run in pytest_runs if run.process.poll() is None])
-    if is_interrupted:
+        _end([run.process for run in pytest_runs if run.process.poll() is None])
+    if reason is not None:
         print(f"\n=== {reason}", flush=True)
-    return is_interrupted
+    return reason is not None
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> bool:
-    """Interrupt processes, and kill those that do not end; a second Ctrl-C kills them at once.
-
-    Returns:
-        Whether there were processes.
-    """
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Interrupt processes, and kill those that do not end in time; a second Ctrl-C kills them at once."""
     for process in processes:
         process.send_signal(signal.SIGINT)
+    kill_at = time.monotonic() + GRACE_S
     try:
-        kill_at = time.monotonic() + GRACE_S
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0.0, kill_at - time.monotonic()))
     except KeyboardInterrupt:
-        pass
+        print("\n=== killed", flush=True)
     for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return bool(processes)
 
 
 def install_server() -> None:
