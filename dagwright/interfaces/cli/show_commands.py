@@ -256,7 +256,7 @@ def _run_with_connection(work_with_runs: "Callable[[Runs, Server], Awaitable[int
 def _table(runs: Sequence[RunSummary]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     has_sessions = any(run.session is not None for run in runs)
-    for name in ("run", "state", "title", "started", "duration_s", "nodes", *(("session",) if has_sessions else ())):
+    for name in ("run", "state", "title", "started", "duration", "nodes", *(("session",) if has_sessions else ())):
         table.add_column(name, overflow="fold")
     for run in runs:
         started_s = run.started_at.timestamp() if run.started_at is not None else None
