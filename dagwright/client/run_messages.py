@@ -61,18 +61,25 @@ async def send_message(
         RunClosed: the run has ended.
         RPCError: there is no such run, or the server rejects the message.
     """
-    message = {**message, COMMAND_ID: uuid4().hex}
+    command_id = uuid4().hex
+    message = {**message, COMMAND_ID: command_id}
     reply = await _send_as_update(handle, kind, message, timeout_s=timeout_s)
     if reply is not None:
         return reply
     view = await reader.read()
+    if view.has_accepted_command(command_id):
+        # A worker has handled the update late.
+        return _accepted_reply(kind.subject)
     if view.is_closed:
         raise RunClosed(f"the run {handle.id!r} has ended")
     if (rejection := _expected_rejection(view, kind.signal, message)) is not None:
         raise kind.rejection(rejection)
     await handle.signal(kind.signal, message)
+    view = await reader.read()
+    if view.has_accepted_command(command_id):
+        return _accepted_reply(kind.subject)
     # Another client may have sent a message since the history was read.
-    if (rejection := rejection_of_pending_signal(await reader.read(), kind.signal, message)) is not None:
+    if (rejection := rejection_of_pending_signal(view, kind.signal, message)) is not None:
         raise kind.rejection(rejection)
     return _signal_reply(kind.subject, handle.id, timeout_s=timeout_s)
 
@@ -103,7 +110,11 @@ async def _send_as_update(
     finally:
         update_task.cancel()
     reply = response.get("message") if isinstance(response, dict) else None
-    return str(reply or f"the run accepted {kind.subject}")
+    return str(reply or _accepted_reply(kind.subject))
+
+
+def _accepted_reply(subject: str) -> str:
+    return f"the run accepted {subject}"
 
 
 def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:

@@ -181,6 +181,10 @@ class HistoryReplay:
         newest_id = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
         return task_id if newest_id == workflow_id else None
 
+    def has_accepted_command(self, command_id: str) -> bool:
+        """Return whether the run has accepted the command with this ID."""
+        return self._commands.has_accepted(command_id)
+
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
         """Return the command signals that no workflow task has handled: time, name and reader of the message."""
         signals = [

@@ -382,6 +382,7 @@ class RunReader:
                 run_input=replay.run_input,
                 first_run_id=_first_run_id(description),
                 pending_commands=replay.pending_commands,
+                has_accepted_command=replay.has_accepted_command,
                 has_waiting_marks=not reader.marks.is_empty,
                 history_statuses=reader.marks.history_statuses,
                 opened_requests=replay.opened_requests,

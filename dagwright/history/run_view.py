@@ -40,6 +40,7 @@ class RunView:
         first_run_id: ID of the first execution; it is the scope of the run's idempotency keys.
         pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
             reads the message.
+        has_accepted_command: returns whether the run has accepted the command with an ID.
         has_waiting_marks: whether tasks are marked as waiting for a worker. Only `describe` reports this.
         opened_requests: request ID -> request that was opened in the newest execution; closed requests are included.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
@@ -62,6 +63,7 @@ class RunView:
     run_input: RunInput | None = None
     first_run_id: str = ""
     pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
+    has_accepted_command: Callable[[str], bool] = lambda _: False
     has_waiting_marks: bool = False
     history_statuses: Mapping[str, NodeStatus] = field(default_factory=dict)
     opened_requests: Mapping[str, Request] = field(default_factory=dict, repr=False)

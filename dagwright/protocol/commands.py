@@ -255,6 +255,10 @@ class CommandHandler:
         """IDs of the newest accepted commands, oldest first."""
         self._has_ended = False
 
+    def has_accepted(self, command_id: str) -> bool:
+        """Return whether a command with this ID was accepted, or was stored for the plan."""
+        return command_id in self._accepted_ids
+
     def reject_further_commands(self) -> None:
         """Reject all commands from now on, because the run has ended and only its end remains to be reported.
 

@@ -65,6 +65,8 @@ class _Namespace:
         self._update = update
         self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
+        self.late_message_counts: list[int] = []
+        """Numbers of sent messages with which the run has accepted the update although it has not responded."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         def record(name: str, message: Any) -> None:
@@ -110,7 +112,12 @@ class _Namespace:
                 raise RunNotFound(f"there is no run {workflow_id!r}")
             scheduler = _FakeScheduler(self.runs, workflow_id, rejection=self.rejection)
             fields = {"workflow_id": workflow_id, "title": f"Plan of {workflow_id}", "scheduler": scheduler}
-            return SimpleNamespace(**fields, is_closed=False, pending_commands=list)
+            return SimpleNamespace(
+                **fields,
+                is_closed=False,
+                pending_commands=list,
+                has_accepted_command=lambda _: len(self.sent_messages) in self.late_message_counts,
+            )
 
         return SimpleNamespace(read=read)
 
@@ -187,6 +194,15 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
     )
     assert namespace.sent_messages == [_SENT_UPDATE, _SENT_SIGNAL]
     assert len({*namespace.command_ids}) == 1
+
+
+@pytest.mark.parametrize(("late_count", "messages"), [(1, [_SENT_UPDATE]), (2, [_SENT_UPDATE, _SENT_SIGNAL])])
+async def test_update_that_is_handled_late_is_not_rejected_as_a_second_answer(late_count: int, messages: Any) -> None:
+    namespace = _Namespace({"run": ["check"]})
+    namespace.late_message_counts = [late_count]
+    namespace.rejection = "'check' was answered by ann" if late_count == 1 else None
+    reply = await _feedback_client(namespace).answer(RequestRef("run", "check"), _ANSWER)
+    assert (reply, namespace.sent_messages) == ("the run accepted the answer", messages)
 
 
 def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
