@@ -22,7 +22,14 @@ from dagwright.server.call_limits import set_limit
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import SHORT_LEASE_WORKER, TOOLS, FaultPoints, result_within, worker_process
+from tests.support.chaos import (
+    SHORT_LEASE_WORKER,
+    STARTED_LOG_TEXT,
+    TOOLS,
+    FaultPoints,
+    result_within,
+    worker_process,
+)
 from tests.support.chaos_tools import Span, spans_of
 from tests.support.eventually import eventually
 from tests.support.plan_building import plan_of
@@ -111,6 +118,8 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         worker_process(address, folder, program=SHORT_LEASE_WORKER) as first_worker,
         worker_process(address, folder, program=SHORT_LEASE_WORKER) as second_worker,
     ):
+        # The processes share a log.
+        await eventually(lambda: second_worker.log.count(STARTED_LOG_TEXT) == 2)
         points.hold("held0")
         held_run = await _start_run(
             client, "held", _plan_of_calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD_MEMO

@@ -38,7 +38,7 @@ DYING_WORKER = Path(__file__).with_name("dying_worker.py")
 HELD_STARTER = Path(__file__).with_name("held_starter.py")
 
 _EXIT_S = 60.0
-_STARTED_LOG_TEXT = '"worker started"'
+STARTED_LOG_TEXT = '"worker started"'
 
 RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 """Retry policy of nodes whose worker dies, with short delays."""
@@ -114,9 +114,9 @@ class WorkerProcess:
             )
 
     async def start_and_wait_until_ready(self) -> None:
-        start_count = self.log.count(_STARTED_LOG_TEXT)
+        start_count = self.log.count(STARTED_LOG_TEXT)
         await self.start()
-        await eventually(lambda: self.log.count(_STARTED_LOG_TEXT) > start_count)
+        await eventually(lambda: self.log.count(STARTED_LOG_TEXT) > start_count)
 
     async def kill(self) -> None:
         assert self._process is not None
