@@ -116,6 +116,7 @@ class HistoryReplay:
         self._budget_report_events: set[int] = set()
         """Events that sent budget reports to the parent run."""
         self._commands = CommandHandler(self._notes)
+        self.has_accepted_command = self._commands.has_accepted
         self._batches = EventBatches()
         self._held_batch: EventBatch | None = None
         """The last batch, until it is certain that no other update belongs to it."""
@@ -180,10 +181,6 @@ class HistoryReplay:
             return self.sub_plan_of(workflow_id)
         newest_id = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
         return task_id if newest_id == workflow_id else None
-
-    def has_accepted_command(self, command_id: str) -> bool:
-        """Return whether the run has accepted the command with this ID."""
-        return self._commands.has_accepted(command_id)
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
         """Return the command signals that no workflow task has handled: time, name and reader of the message."""
