@@ -582,8 +582,6 @@ class HistoryReplay:
         if end is not None:
             apply_sub_plan_end(self.scheduler, end, at=at)
 
-    # End.
-
     async def _close(self, event: HistoryEvent, at: float) -> None:
         # The cause of a failed node may be an effect that left no event.
         await self.complete_state()
