@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from tests.e2e.command import CommandLine
-from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_posts
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_requests
 
 pytestmark = pytest.mark.server
 
@@ -27,7 +27,7 @@ async def test_run_and_its_calls_have_the_same_trace(commands: CommandLine) -> N
         requests.append(ExportTraceServiceRequest.FromString(request.body))
         return ServiceResponse(200, b"")
 
-    with serve_posts(collect) as address:
+    with serve_requests(collect) as address:
         commands.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = address
         result = await commands("run", "plan.yaml", "--id", "traced")
     assert (result.code, result.stderr) == (0, "")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_posts
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_requests
 
 
 class AgentService:
@@ -22,6 +22,6 @@ class AgentService:
 @contextmanager
 def agent_service(*responses: ServiceResponse) -> Iterator[AgentService]:
     service = AgentService(*responses)
-    with serve_posts(service.respond) as address:
+    with serve_requests(service.respond) as address:
         service.url = f"{address}/ask?token=hidden"
         yield service

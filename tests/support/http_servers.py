@@ -1,10 +1,10 @@
-"""HTTP servers for tests: handlers, constant responses and POST requests in threads, and ASGI applications."""
+"""HTTP servers for tests: handlers, constant and computed responses in threads, and ASGI applications."""
 
 import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,7 +20,7 @@ class ServiceResponse:
     """A response of a server. For status 0, the server closes the connection without a response."""
 
     status: int = 200
-    body: Any = None
+    body: Any = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -32,7 +32,9 @@ class ServiceResponse:
 class ReceivedRequest:
     """HTTP request that a server received."""
 
-    headers: Mapping[str, str]
+    method: str
+    path: str
+    headers: httpx.Headers
     body: bytes
 
     @property
@@ -54,32 +56,17 @@ def serve_handler(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[st
 
 
 @contextmanager
-def serve_response(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Serve the same response to every GET request."""
+def serve_requests(
+    respond: Callable[[ReceivedRequest], ServiceResponse], *, protocol: str = "HTTP/1.0"
+) -> Iterator[str]:
+    """Serve requests of all methods inside the block, and yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+        protocol_version = protocol
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with serve_handler(Handler) as address:
-        yield address
-
-
-@contextmanager
-def serve_posts(respond: Callable[[ReceivedRequest], ServiceResponse]) -> Iterator[str]:
-    """Serve POST requests inside the block, and yield the address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def handle_request(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            response = respond(ReceivedRequest({name.lower(): value for name, value in self.headers.items()}, body))
+            response = respond(ReceivedRequest(self.command, self.path, httpx.Headers(self.headers.items()), body))
             if response.status == 0:
                 self.close_connection = True
                 return
@@ -89,11 +76,21 @@ def serve_posts(respond: Callable[[ReceivedRequest], ServiceResponse]) -> Iterat
             self.end_headers()
             self.wfile.write(response.content)
 
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_request
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
     with serve_handler(Handler) as address:
         yield address
+
+
+def serve_response(
+    body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> AbstractContextManager[str]:
+    """Serve the same response to every request."""
+    response = ServiceResponse(status, body, headers or {})
+    return serve_requests(lambda _: response)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_posts
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_requests
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example key of Standard Webhooks."""
@@ -76,7 +76,7 @@ class Receiver:
 @contextmanager
 def webhook_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
-    with serve_posts(receiver.respond) as address:
+    with serve_requests(receiver.respond) as address:
         receiver.url = f"{address}/hook?token=hidden"
         try:
             yield receiver

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +16,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
-from tests.support.http_servers import serve_handler
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_requests
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
 from tests.support.runs import Handle, Runs, checked_runs, document_of, serving_runs
@@ -61,19 +60,11 @@ class BusyService:
 
 @contextmanager
 def _serve(service: BusyService) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_busy = service.record_call() if self.path == "/busy" else False
-            self.send_response(429 if is_busy else 200)
-            if is_busy:
-                self.send_header("Retry-After", f"{RETRY_AFTER_S:g}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def respond(request: ReceivedRequest) -> ServiceResponse:
+        is_busy = service.record_call() if request.path == "/busy" else False
+        return ServiceResponse(429, headers={"Retry-After": f"{RETRY_AFTER_S:g}"}) if is_busy else ServiceResponse()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with serve_handler(Handler) as service.url:
+    with serve_requests(respond) as service.url:
         yield
 
 

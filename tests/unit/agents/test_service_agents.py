@@ -61,11 +61,11 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
 @pytest.mark.parametrize(
     ("effects", "response", "is_final", "delay_s"),
     [
-        ("read", ServiceResponse(503, headers={"Retry-After": "9"}), False, 9),
+        ("read", ServiceResponse(503, None, {"Retry-After": "9"}), False, 9),
         ("idempotent", ServiceResponse(500, b"oh"), False, None),
-        ("write", ServiceResponse(503, headers={"Retry-After": "9"}), True, None),
-        ("write", ServiceResponse(429, headers={"Retry-After": "9"}), False, 9),
-        ("read", ServiceResponse(408), False, None),
+        ("write", ServiceResponse(503, None, {"Retry-After": "9"}), True, None),
+        ("write", ServiceResponse(429, None, {"Retry-After": "9"}), False, 9),
+        ("read", ServiceResponse(408, None), False, None),
         ("read", ServiceResponse(404, b"no such desk"), True, None),
         ("read", ServiceResponse(0), False, None),
         ("write", ServiceResponse(0), True, None),
@@ -82,7 +82,7 @@ async def test_status_determines_the_retry(
 
 
 async def test_redirect_is_not_followed() -> None:
-    with agent_service(ServiceResponse(307, headers={"Location": "/there"})) as service:
+    with agent_service(ServiceResponse(307, None, {"Location": "/there"})) as service:
         failure = await AgentBench(service_registry(service.url)).failure(ARGUMENTS)
     advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"

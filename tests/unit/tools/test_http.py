@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import timedelta
-from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
@@ -21,30 +19,14 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretNotAllowed
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.testing import RecordedCall, tool_context
-from tests.support.http_servers import serve_handler
-
-
-@dataclass
-class Response:
-    """A scripted response. The status 0 closes the connection without a response."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-class ReceivedRequest(NamedTuple):
-    method: str
-    path: str
-    headers: Message
-    body: bytes
+from tests.support.http_servers import ReceivedRequest, ServiceResponse, serve_requests
 
 
 class Service:
     """A server that sends its responses in order. An unused or missing response fails the test."""
 
     def __init__(self) -> None:
-        self.responses: list[Response] = []
+        self.responses: list[ServiceResponse] = []
         self.received_requests: list[ReceivedRequest] = []
         self.url = ""
 
@@ -57,28 +39,11 @@ class Service:
 def service() -> Iterator[Service]:
     service = Service()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def respond(request: ReceivedRequest) -> ServiceResponse:
+        service.received_requests.append(request)
+        return service.responses.pop(0) if service.responses else ServiceResponse(599, b"not expected")
 
-        def respond(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            service.received_requests.append(ReceivedRequest(self.command, self.path, self.headers, body))
-            response = service.responses.pop(0) if service.responses else Response(599, b"not expected")
-            if response.status == 0:
-                self.close_connection = True
-                return
-            self.send_response(response.status)
-            for name, value in {**response.headers, "Content-Length": str(len(response.body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(response.body)
-
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = respond
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with serve_handler(Handler) as url:
+    with serve_requests(respond, protocol="HTTP/1.1") as url:
         service.url = url
         yield service
     assert service.responses == []
@@ -106,8 +71,8 @@ def http_request_tool(
     return function
 
 
-def json_response(value: Any, **headers: str) -> Response:
-    return Response(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+def json_response(value: Any, **headers: str) -> ServiceResponse:
+    return ServiceResponse(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 
 
 async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
@@ -129,7 +94,7 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
 
 
 async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(200, b"ok")]
+    service.responses = [ServiceResponse(200, b"ok")]
     result = await http_request_tool({"svc.example": ["127.0.0.1"]})(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
     assert service.received_requests[0].headers["Host"] == f"svc.example:{service.port}"
@@ -165,29 +130,30 @@ async def test_private_address_among_public_addresses_is_rejected(call: Recorded
 
 async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: Service, call: RecordedCall) -> None:
     service.responses = [
-        Response(301, headers={"Location": "/next"}),
-        Response(302, headers={"Location": f"http://b.example:{service.port}/end"}),
-        Response(200, b"done"),
+        ServiceResponse(301, headers={"Location": "/next"}),
+        ServiceResponse(302, headers={"Location": f"http://b.example:{service.port}/end"}),
+        ServiceResponse(200, b"done"),
     ]
     request = http_request_tool({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
     headers = {"X-Token": "t", "Authorization": "Bearer t"}
     result = await request(f"http://a.example:{service.port}/", headers=headers)
     assert result["body"] == "done"
     sent_fields = [
-        (sent.path, sent.headers["X-Token"], sent.headers["Authorization"]) for sent in service.received_requests
+        (sent.path, sent.headers.get("X-Token"), sent.headers.get("Authorization"))
+        for sent in service.received_requests
     ]
     assert sent_fields == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(307, headers={"Location": "http://b.example/"})]
+    service.responses = [ServiceResponse(307, headers={"Location": "http://b.example/"})]
     request = http_request_tool({"a.example": ["127.0.0.1"]})
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
         await request(f"http://a.example:{service.port}/", "POST", body="x")
 
 
 async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(302, headers={"Location": "/again"}) for _ in range(6)]
+    service.responses = [ServiceResponse(302, headers={"Location": "/again"}) for _ in range(6)]
     with pytest.raises(GiveUp, match="redirected more than 5 times"):
         await http_request_tool()(service.url)
 
@@ -195,17 +161,22 @@ async def test_endless_redirects_are_stopped(service: Service, call: RecordedCal
 @pytest.mark.parametrize(
     ("method", "response", "error_type", "delay"),
     [
-        ("GET", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
-        ("POST", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
-        ("GET", Response(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}), RetryLater, timedelta(days=1)),
-        ("GET", Response(500, b"no"), RetryLater, None),
-        ("PUT", Response(502, b"no"), GiveUp, None),
-        ("POST", Response(500, b"no"), GiveUp, None),
-        ("PATCH", Response(503, b"no"), GiveUp, None),
-        ("GET", Response(404, b"not found"), GiveUp, None),
-        ("GET", Response(304), GiveUp, None),
-        ("GET", Response(0), RetryLater, None),
-        ("POST", Response(0), GiveUp, None),
+        ("GET", ServiceResponse(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        ("POST", ServiceResponse(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        (
+            "GET",
+            ServiceResponse(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}),
+            RetryLater,
+            timedelta(days=1),
+        ),
+        ("GET", ServiceResponse(500, b"no"), RetryLater, None),
+        ("PUT", ServiceResponse(502, b"no"), GiveUp, None),
+        ("POST", ServiceResponse(500, b"no"), GiveUp, None),
+        ("PATCH", ServiceResponse(503, b"no"), GiveUp, None),
+        ("GET", ServiceResponse(404, b"not found"), GiveUp, None),
+        ("GET", ServiceResponse(304), GiveUp, None),
+        ("GET", ServiceResponse(0), RetryLater, None),
+        ("POST", ServiceResponse(0), GiveUp, None),
     ],
 )
 async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
@@ -213,7 +184,7 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
     call: RecordedCall,
     *,
     method: str,
-    response: Response,
+    response: ServiceResponse,
     error_type: type[Exception],
     delay: timedelta | None,
 ) -> None:
@@ -230,7 +201,7 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
-    service.responses = [Response(502, b"no")]
+    service.responses = [ServiceResponse(502, b"no")]
     with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
         await http_request_tool()(service.url, method)
     assert call.heartbeats == []
@@ -243,20 +214,20 @@ async def test_post_of_a_crashed_attempt_is_not_repeated(service: Service) -> No
 
 
 async def test_excerpt_of_a_response_ends_at_a_whole_word(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
+    service.responses = [ServiceResponse(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
     with pytest.raises(GiveUp, match=r"returned 404: no x{390}\s*\Z"):
         await http_request_tool()(service.url)
 
 
 async def test_response_with_an_expected_status_is_a_result(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(404, b"none"), Response(302, headers={"Location": "/x"})]
+    service.responses = [ServiceResponse(404, b"none"), ServiceResponse(302, headers={"Location": "/x"})]
     assert (await http_request_tool()(service.url, expected_statuses=[404]))["status"] == 404
     assert (await http_request_tool()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
 
 
 async def test_response_size_and_request_time_are_limited(service: Service, call: RecordedCall) -> None:
     limit = 16 * 1024 * 1024
-    service.responses = [Response(200, b"x" * limit), Response(200, b"x" * (limit + 1))]
+    service.responses = [ServiceResponse(200, b"x" * limit), ServiceResponse(200, b"x" * (limit + 1))]
     assert len((await http_request_tool()(service.url))["body"]) == limit
     with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
         await http_request_tool()(service.url)
@@ -278,7 +249,7 @@ async def test_connection_failure_is_reported_as_not_started(service: Service, c
 
 
 async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
-    service.responses = [Response(200, b"ok")]
+    service.responses = [ServiceResponse(200, b"ok")]
     request = http_request_tool({"two.example": ["127.0.0.2", "127.0.0.1"]})
     assert (await request(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
 
@@ -310,10 +281,10 @@ async def test_invalid_requests_are_rejected(call: RecordedCall, arguments: dict
 async def test_post_may_override_its_method_and_get_may_have_an_empty_body(
     service: Service, call: RecordedCall
 ) -> None:
-    service.responses = [Response(200, b"ok"), Response(200, b"ok")]
+    service.responses = [ServiceResponse(200, b"ok"), ServiceResponse(200, b"ok")]
     await http_request_tool()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
     await http_request_tool()(service.url, body="")
-    assert [request.headers["X-HTTP-Method-Override"] for request in service.received_requests] == ["PATCH", None]
+    assert [request.headers.get("X-HTTP-Method-Override") for request in service.received_requests] == ["PATCH", None]
 
 
 async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
@@ -344,8 +315,10 @@ def search_tool(url: str) -> RequestFunction:
     return function
 
 
-@pytest.mark.parametrize("response", [Response(200, b"<html>"), json_response([1]), json_response({"organic": ["x"]})])
-async def test_invalid_search_response_is_retried(service: Service, response: Response) -> None:
+@pytest.mark.parametrize(
+    "response", [ServiceResponse(200, b"<html>"), json_response([1]), json_response({"organic": ["x"]})]
+)
+async def test_invalid_search_response_is_retried(service: Service, response: ServiceResponse) -> None:
     service.responses = [response]
     with pytest.raises(RetryLater, match="Invalid response of the search service"):
         await search_tool(service.url)("x")
@@ -367,7 +340,7 @@ async def test_secrets_are_sent_only_to_bound_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
     hosts = tuple(tuple(pattern.format(port=service.port) for pattern in of_secret) for of_secret in patterns)
-    service.responses = [Response(200, b"ok")] if is_allowed else []
+    service.responses = [ServiceResponse(200, b"ok")] if is_allowed else []
     error = pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'")
     outcome: AbstractContextManager[Any] = nullcontext() if is_allowed else error
     with tool_context(secret_hosts=hosts), outcome:
