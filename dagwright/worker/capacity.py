@@ -26,7 +26,7 @@ from dagwright.settings import (
 _MIN_SLOTS = 4
 """Minimum number of slots for calls. Without a minimum, a worker would stop while other processes use the machine."""
 _SLOT_INTERVAL = timedelta(milliseconds=20)
-"""Wait before each slot above `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
+"""Wait before each slot over `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
 slower (docs/contributing/internals/temporal.md)."""
 
 

@@ -56,7 +56,7 @@ export class Viewport {
     this.#onMove();
   }
 
-  /** Moves a point of the drawing to the centre, and zooms in if the scale is below `minScale`. */
+  /** Moves a point of the drawing to the centre, and zooms in if the scale is less than `minScale`. */
   center(x, y, minScale) {
     this.scale = Math.max(this.scale, minScale);
     this.x = this.#canvas.clientWidth / 2 - x * this.scale;
