@@ -1,6 +1,6 @@
 """Planner: prompts and response formats for models, and parsers that turn their answers into plans.
 
-Pure: no module here calls a model or starts a run. Must not import Temporal's client, workflows or activities.
+No module here calls a model, starts a run, or imports Temporal's client, workflows or activities.
 """
 
 from dagwright.planner.goal_start import PlanningOptions, prepare_goal

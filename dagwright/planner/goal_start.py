@@ -57,11 +57,11 @@ class PlanningOptions:
         policy: policy of the run; `None` for the default policy of plans that a model writes.
         profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
             intents.
-        context: name of the session without `@` -> `{"id", "name", "kind"}`; for intents only.
+        context: name of an entity in the session, without `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
         confidence: minimum confidence, 0 to 1, for intents only. A person has to approve intents with a lower
             confidence.
-        title: title of the run; `None` for the request.
+        title: title of the run; by default, the request is the title.
         output_schema: JSON Schema of the answer; empty for text.
     """
 
@@ -129,7 +129,7 @@ def prepare_goal(
         request, catalogue, allows_inline_agents=allows_inline_agents, can_replan=max_replans > 0, turns=options.turns
     )
     plan = goal_plan(goal, messages, title=summary_of(options.title or request))
-    _reject_too_large(plan, catalogue.tools)
+    _reject_large_request(plan, catalogue.tools)
     return plan, catalogue.note()
 
 
@@ -170,18 +170,18 @@ def _prepare_intents(
         intents_messages(request, verbs, context=options.context, advice=advice, turns=options.turns),
         title=summary_of(options.title or request),
     )
-    _reject_too_large(plan, verbs.tools)
+    _reject_large_request(plan, verbs.tools)
     return plan, verbs.note()
 
 
-def _reject_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
-    """Reject a request if its tools and agents are too large for the run, which stores the prompts of all agents.
+def _reject_large_request(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
+    """Reject a request whose tools and agents are too large together. The run stores the prompts of all agents.
 
     Raises:
         GoalRejected: the tools and agents are too large; the message names the largest agents.
     """
     size_bytes = max(encoded_size(dict(node.arguments)) for node in plan.nodes)
-    if size_bytes <= ARGUMENTS_LIMIT_BYTES and not _is_too_large(plan):
+    if size_bytes <= ARGUMENTS_LIMIT_BYTES and not _exceeds_limits_of_run(plan):
         return
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
     named_cards = cards[:_MAX_NAMED_AGENTS]
@@ -193,7 +193,7 @@ def _reject_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     raise GoalRejected("too_large", message, hint=hint)
 
 
-def _is_too_large(plan: CompiledPlan) -> bool:
+def _exceeds_limits_of_run(plan: CompiledPlan) -> bool:
     try:
         reject_too_large(plan)
     except PlanTooLarge:
@@ -228,7 +228,7 @@ def goal_from_document(
         document: `{"goal", "config": settings of the model calls, "approve_plan", "plan_only", "max_repairs",
             "max_replans", "profile", "context", "turns", "confidence"}`; only `goal` is required.
         policy: as in `PlanningOptions`.
-        context: names of the session. Names of the document take precedence.
+        context: entities of the session by name. An entity of the document with the same name takes precedence.
 
     Raises:
         PlanInvalid: the document or the request in it is invalid.
@@ -297,7 +297,7 @@ def _maximum_counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[
 def _session_fields(
     document: Mapping[str, Any], context: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str], float | None]:
-    """Return the names, the earlier turns and the confidence of a request; append problems to `problems`."""
+    """Return the named entities, the earlier turns and the confidence of a request; append problems to `problems`."""
     names: Mapping[str, Mapping[str, Any]] = {}
     turns: Sequence[str] = ()
     confidence = None

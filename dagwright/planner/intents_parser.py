@@ -1,7 +1,7 @@
 """Parse a model's answer in the dialect `intents` into nodes of a run, or into a list of all problems.
 
-The answer is untrusted. It is validated like any list of intents and may use only the verbs and session names of the
-prompt. A plan without a valid confidence needs approval.
+The answer is untrusted. It is validated like any list of intents, and may use only the verbs and the names of entities
+that the prompt lists. A plan without a valid confidence needs approval.
 """
 
 import json
@@ -42,8 +42,8 @@ def parse_intents(
     Args:
         plan: the answer, if it fits the response format or comes from a person; `None` to extract it from the text.
         text: the whole text of the model's answer.
-        tools: the verbs.
-        context: names of the session, each with its `id`.
+        tools: the verbs, the tools that compensate their calls, and the tools of the resolver of lookups.
+        context: entities of the session by name, each with its `id`.
 
     Raises:
         PlanInvalid: lists all errors and ambiguities in the terms of the dialect.
@@ -178,10 +178,10 @@ def _compensating_call_problems(
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
-def _entity_problems(answer: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+def _entity_problems(answer: Any, document: Document, verbs: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
     """Yield a problem for each entity in `params`: a model does not know entity ids, so it invented the value."""
     for index, (intent, node) in enumerate(zip(answer["intents"], document.plan["nodes"], strict=True)):
-        verb = tools.get(node.get("tool") or "")
+        verb = verbs.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
             is_bound = (index, key) in document.bindings

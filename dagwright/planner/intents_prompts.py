@@ -1,4 +1,4 @@
-"""Prompt that turns a request into intents: the rules, the verbs, the names of the session, and the request.
+"""Prompt that turns a request into intents: the rules, the verbs, the named entities of the session, and the request.
 
 The run stores the prompts, so a change here does not affect running runs. Each piece of untrusted text (a name of an
 entity, an earlier turn) is one line of JSON, so it cannot add lines with instructions. Ids of entities
@@ -14,7 +14,7 @@ from dagwright.planner.tool_catalogue import Catalogue
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.model_calls.model_requests import Message, system, user
 
-_NAME_CHARACTERS = 200
+_MAX_FIELD_CHARACTERS = 200
 
 INTENTS_PROMPT = """\
 You turn a request into intents. An intent is one call of a verb. A program finds the entities, orders the intents and \
@@ -75,7 +75,7 @@ def intents_messages(
     """Return the messages that ask for intents: the rules, then verbs and session, then the request.
 
     Args:
-        context: name in the session -> its entity, with `name`, `kind` and similar fields if they are known.
+        context: name of an entity in the session -> the entity, with `name`, `kind` and similar fields if known.
         advice: description of the resolver's tool that finds entities.
         turns: summaries of earlier turns of the session, oldest first.
     """
@@ -96,6 +96,8 @@ def _session_text(context: Mapping[str, Mapping[str, Any]]) -> str:
 def _name_line(name: str, entity: Mapping[str, Any]) -> str:
     fields = dict.fromkeys(["kind", "name", *entity])
     visible_fields = {
-        field: cut_for_model(entity[field], _NAME_CHARACTERS) for field in fields if field != "id" and entity.get(field)
+        field: cut_for_model(entity[field], _MAX_FIELD_CHARACTERS)
+        for field in fields
+        if field != "id" and entity.get(field)
     }
     return json_line({"ref": f"@{name}", **visible_fields})

@@ -68,14 +68,14 @@ _INTENT: dict[str, Any] = {
 
 
 def _lookup_schema(resolver: Resolver) -> dict[str, Any]:
-    types = f"One of {', '.join(resolver.types)}." if resolver.types else "Kind of the entity."
+    type_description = f"One of {', '.join(resolver.types)}." if resolver.types else "Kind of the entity."
     filters = {name: {"type": "string"} for name in resolver.filters}
     return {
         "type": "object",
         "additionalProperties": False,
         "properties": {
             "search_text": {"type": "string"},
-            "entity_type": {"type": "string", "description": types},
+            "entity_type": {"type": "string", "description": type_description},
             **filters,
         },
         "required": ["search_text", "entity_type"],

@@ -62,10 +62,10 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, allows_inline_agents: 
     Args:
         allows_inline_agents: whether a plan may define inline agents, which may use any of the tools.
     """
-    tool_names = {*tools} if allows_inline_agents else {name for card in agent_cards(tools) for name in card.tools}
+    described_tools = {*tools} if allows_inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     entries = [
         DECLARATION_ADAPTER.dump_python(
-            tool if tool.name in tool_names else replace(tool, description=""), mode="json", exclude_defaults=True
+            tool if tool.name in described_tools else replace(tool, description=""), mode="json", exclude_defaults=True
         )
         for tool in tools.values()
     ]

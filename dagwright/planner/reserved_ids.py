@@ -1,7 +1,7 @@
 """Rename nodes of a model's plan whose ids are reserved for the run, where the change is unambiguous.
 
 A model may name a node `read` or `answer` by chance. The node and its references are renamed. If the id may also occur
-elsewhere, such as in a condition, the plan goes back to the model. Pure.
+elsewhere, such as in a condition, the plan goes back to the model.
 """
 
 import re

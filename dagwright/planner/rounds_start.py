@@ -22,7 +22,7 @@ from dagwright.planning.rounds.rounds_nodes import rounds_plan
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, checked_max_rounds, checked_synthesis
 
 ROUNDS_PROFILE = ROUNDS_KIND
-"""Name of the profile in `ask` and in requests of clients."""
+"""Name of the profile in the command `ask` and in requests of clients."""
 _QUESTION_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 MAX_TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
@@ -38,7 +38,7 @@ class RoundsOptions:
         config: settings of the model calls.
         limits: limits for rounds, worker tools and the whole question.
         turns: earlier turns of the conversation, oldest first.
-        title: title of the run; `None` for the question.
+        title: title of the run; by default, the question is the title.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)

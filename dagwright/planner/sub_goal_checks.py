@@ -71,12 +71,12 @@ class RoundChecks:
             if (problem := self._problem_of_ref(ref, source, location)) is not None:
                 problems.append(problem)
             elif source is not None and ref.slot not in source.slots:
-                text = (
+                reason = (
                     f"it is {source.status}"
                     if source.status not in DONE_STATUSES
                     else f"its slots are {_name_list(source.slots)}"
                 )
-                message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
+                message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {reason}"
                 problems.append(Problem("invalid_reference", message, location))
         has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
         if not problems and not has_deliverable:
@@ -91,18 +91,20 @@ class RoundChecks:
         worker = self.worker_tools.get(source.worker) if source is not None else None
         return worker is not None and worker.card.goal_type == "deliverable"
 
-    def _problem_of_ref(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
+    def _problem_of_ref(
+        self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, location: str
+    ) -> Problem | None:
         """Return the problem of a reference, regardless of the status of its sub-goal."""
         if source is None:
             hint = f"there are {_name_list(sorted(self._known_sub_goals))}" if self._known_sub_goals else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
-            return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
+            return Problem("invalid_reference", message, f"{location}/from_sub_goal", hint=hint)
         outputs = self._outputs(source)
         if ref.slot in outputs:
             return None
         slot_names = _name_list(outputs)
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {slot_names}"
-        return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
+        return Problem("invalid_reference", message, f"{location}/slot", hint=suggestion(ref.slot, list(outputs)))
 
     # Action `continue`.
 
@@ -330,10 +332,11 @@ class RoundChecks:
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Yield problems of required slots: missing slots, and slots of a deliverable whose value the planner wrote itself.
+    """Yield the problems of the slots that a worker tool requires.
 
-    A `support` worker tool only looks the value up, so the planner may copy the value from the question. A deliverable
-    would present the value to the person as if a worker tool had found it.
+    No required slot may be missing. The planner may write the value of a slot that a `support` worker tool requires,
+    because such a tool only looks the value up. A deliverable would present a value that the planner wrote as if a
+    worker tool had found it.
     """
     for slot in null_or_omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"

@@ -76,7 +76,7 @@ def _decode_json_string(value: Any, at: tuple[str | int, ...], problems: list[Pr
 
 
 def parse_sub_goal_id(value: Any) -> int | None:
-    """Return the number of a sub-goal in any common notation; `None` if the value is not an id."""
+    """Parse the id of a sub-goal, in any common notation; `None` if the value is not an id."""
     if isinstance(value, str) and (match := _ID.fullmatch(value)) is not None:
         value = int(match.group(1))
     if isinstance(value, float) and value.is_integer():
@@ -86,7 +86,7 @@ def parse_sub_goal_id(value: Any) -> int | None:
 
 
 class FieldParser:
-    """Parser of the fields of an answer that collects their problems."""
+    """Parses the fields of an answer, and collects the problems of the fields."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -175,12 +175,16 @@ class FieldParser:
         return fields
 
     def _reject_unknown(
-        self, answer_part: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int
+        self, answer_part: Mapping[str, Any], known_names: Sequence[str], object_description: str, *at: str | int
     ) -> None:
         for name in answer_part:
             if name not in known_names:
                 self._report(
-                    "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_name_hint(name, known_names)
+                    "invalid_field",
+                    f"{object_description} has no field {name!r:.60}",
+                    *at,
+                    name,
+                    hint=_name_hint(name, known_names),
                 )
 
     def _find_worker_tool(self, name: Any, worker_tools: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
