@@ -47,7 +47,7 @@ from dagwright.core.model.times import Duration
 from dagwright.core.name_hints import not_one_of_message
 from dagwright.plans.human_requests import RequestType
 from dagwright.protocol.sessions import SessionRecord as StoredSession
-from dagwright.protocol.sessions import Turn, session_name
+from dagwright.protocol.sessions import Turn, normalized_session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
 from dagwright.tools.context import running_loop
@@ -425,7 +425,7 @@ class Client:
         Raises:
             SessionNameInvalid: no session can have this name.
         """
-        return Session(self, session_name(name))
+        return Session(self, normalized_session_name(name))
 
     async def list_sessions(
         self, *, limit: int = 100, after: str | None = None, prefix: str = ""
@@ -516,7 +516,7 @@ class Client:
         run_id: str | None,
     ) -> Run:
         services = self._services
-        turn = TurnRequest(session_name(name), request, prepare)
+        turn = TurnRequest(normalized_session_name(name), request, prepare)
         started_run, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, on_busy=_wait_silently)
         return self.get_run(started_run.workflow_id)
 

@@ -41,7 +41,7 @@ MAX_TURNS_BYTES = 14_000
 With all its parts, the state stays below the memo limit of 64 KiB.
 """
 MAX_NAMES_BYTES = 6_000
-"""Maximum size of the encoded names of a session."""
+"""Maximum size of the encoded entities of a session with their names."""
 MAX_LOOKUPS_BYTES = 10_000
 """Maximum size of the encoded lookups of a session."""
 
@@ -50,7 +50,7 @@ class SessionNameInvalid(DagwrightError, ValueError):
     """The name of a session is invalid; the text has the reason."""
 
 
-def session_name(text: str) -> str:
+def normalized_session_name(text: str) -> str:
     """Return the normalized name of a session: in NFC, without surrounding whitespace.
 
     Raises:
@@ -104,7 +104,7 @@ class Turn:
         outcome: outcome on one line.
         response: answer of the turn, if `outcome` does not contain the whole answer.
         response_ref: reference of the full answer, if the answer is in the payload store.
-        names: names that the turn set.
+        names: names of the entities that the turn set.
         started_at, ended_at: RFC 3339.
     """
 
@@ -139,7 +139,7 @@ class Turn:
         """Return the turn as text for the next planner.
 
         Args:
-            names: current names of the session.
+            names: current entities of the session by name.
         """
         parts = [f"Request: {self.request or '(a plan)'}"]
         parts += [f"Plan: {self.explanation}"] if self.explanation else []
@@ -184,7 +184,7 @@ class SessionRecord:
 
     Args:
         version: increased by each change, to detect a turn that was prepared for an older version.
-        names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
+        names: name of an entity, without `@` -> `{"id", "name", "kind"}`, the newest last.
         resolved_lookups: entities found for search texts, the newest last, in the form of the result document.
         turns: the newest turns, oldest first.
         omitted_turns: number of dropped turns.

@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.prepare_request import prepare_and_report_notes, r
 from dagwright.interfaces.cli.run_and_watch import RunPresentation, start_and_follow
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
-from dagwright.protocol.sessions import session_name
+from dagwright.protocol.sessions import normalized_session_name
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset, references_of
 
@@ -34,7 +34,7 @@ def ask_with_settings(request: AskRequest, settings: Settings, output: Output) -
     """Plan and run a request with these settings, and return the exit code; raise the errors of `ask`."""
     reject_invalid_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name = session_name(request.session) if request.session is not None else None
+    name = normalized_session_name(request.session) if request.session is not None else None
     # The request is prepared without a session before the server starts, because an invalid request is invalid in
     # every session.
     prepared_request = prepare_and_report_notes(request, toolset, output)

@@ -57,7 +57,7 @@ from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answ
 from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.interfaces.cli.session_turns import busy_session_text, command_error_of
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
-from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
+from dagwright.protocol.sessions import SessionNameInvalid, Turn, normalized_session_name
 from dagwright.server import UNREACHABLE_STATUSES, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -87,7 +87,7 @@ def chat(arguments: ChatArguments, output: Output) -> int:
     """
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
-    name = session_name(arguments.session) if arguments.session is not None else _new_session_name()
+    name = normalized_session_name(arguments.session) if arguments.session is not None else _new_session_name()
     ask_request = arguments.ask_request()
     # Invalid options are reported before there is a server.
     prepare_turn(replace(ask_request, text="Hello."), toolset, output)
@@ -300,7 +300,7 @@ class Chat:
             case "/cancel":
                 await self._cancel()
             case "/new":
-                name = session_name(chat_input.text) if chat_input.text else _new_session_name()
+                name = normalized_session_name(chat_input.text) if chat_input.text else _new_session_name()
                 await self._open_session(name, is_new=not chat_input.text)
             case _:
                 raise CommandError(unknown_command_message(str(chat_input.command)))

@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionArguments
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, append_link, one_line, run_outcome
-from dagwright.protocol.sessions import Turn, session_name
+from dagwright.protocol.sessions import Turn, normalized_session_name
 from dagwright.server import Server
 
 _TURNS_SHOWN = 20
@@ -37,7 +37,7 @@ def session(arguments: SessionArguments, output: Output) -> int:
     """
     if arguments.is_ending and arguments.name is None:
         raise CommandError("--end needs the name of a session")
-    name = session_name(arguments.name) if arguments.name is not None else None
+    name = normalized_session_name(arguments.name) if arguments.name is not None else None
     settings, after = command_settings(), parse_cursor(arguments.after)
 
     async def work(_: InterruptHandling) -> int:

@@ -31,7 +31,7 @@ from dagwright.interfaces.cli.run_and_watch import (
 )
 from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
-from dagwright.protocol.sessions import SessionRecord, Turn, session_name
+from dagwright.protocol.sessions import SessionRecord, Turn, normalized_session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -49,7 +49,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
     reject_batch(arguments)
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
-    name, title = session_name(arguments.session or ""), default_title(arguments)
+    name, title = normalized_session_name(arguments.session or ""), default_title(arguments)
 
     def prepare(session: SessionRecord) -> StartRequest:
         start_request = prepare_run(arguments, toolset, output, session)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from dagwright.core.model.requests import MayAnswer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.run_labels import ALL_OWNERS
-from dagwright.protocol.sessions import SessionNameInvalid, session_name
+from dagwright.protocol.sessions import SessionNameInvalid, normalized_session_name
 
 _OWNER_SEPARATOR = ":"
 """Separates the owner from the name of the session. The name of an owner cannot contain it."""
@@ -85,7 +85,7 @@ def validated_session_name(caller: Caller, name: str) -> str:
     Raises:
         SessionNameInvalid: the name is invalid, or cannot be part of a URL.
     """
-    stored_name = session_name(stored_session_name(caller, name))
+    stored_name = normalized_session_name(stored_session_name(caller, name))
     if "/" in stored_name or name.strip() in _DOT_SEGMENTS:
         problem = "contains a slash" if "/" in stored_name else "is a relative path segment"
         message = f"{problem}, so it cannot be part of a URL of the API; choose another name"

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.headers import header_text
 from dagwright.interfaces.http.run_events import EventId, run_events, wait_for_first_update
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, stream_response
 from dagwright.protocol.compact_documents import compact_value
-from dagwright.protocol.sessions import session_name
+from dagwright.protocol.sessions import normalized_session_name
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -120,7 +120,7 @@ async def session_view(context: GatewayContext, name: str) -> SessionView:
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
     """
-    stored_name = session_name(stored_session_name(context.caller, name))
+    stored_name = normalized_session_name(stored_session_name(context.caller, name))
     try:
         return await context.sessions.find(stored_name)
     except SessionNotFound as error:

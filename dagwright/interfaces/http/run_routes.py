@@ -37,7 +37,7 @@ from dagwright.interfaces.http.run_models import (
     WhyDocument,
     response_docs,
 )
-from dagwright.protocol.sessions import session_name
+from dagwright.protocol.sessions import normalized_session_name
 
 router = APIRouter(tags=["runs"], route_class=JsonRoute)
 NO_METADATA: list[str] = []
@@ -57,7 +57,7 @@ def _run_filter(
         Query(description="Filter by metadata, as `key=value`. Repeat the parameter to filter by several pairs."),
     ] = NO_METADATA,
 ) -> RunFilter:
-    session = None if session_id is None else session_name(stored_session_name(context.caller, session_id))
+    session = None if session_id is None else normalized_session_name(stored_session_name(context.caller, session_id))
     tags = _parse_metadata(metadata)
     return RunFilter(context.caller.owner, status, session, title, tags=tags, template=template)
 

@@ -25,7 +25,7 @@ from dagwright.planning.model_calls.model_requests import ModelConfig, model_con
 from dagwright.plans.posted_plans import check_posted_plan, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compile_template
-from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name
+from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, normalized_session_name
 from dagwright.toolset.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RunStarter:
         try:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
-                turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
+                turn = TurnRequest(normalized_session_name(name), request.text, partial(self._prepare, request))
                 started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run_id)
                 return started_run
         except (GoalRejected, TurnRejected) as error:

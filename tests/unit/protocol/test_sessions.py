@@ -20,7 +20,13 @@ from dagwright.planning.conversation import turns_from_json
 from dagwright.planning.session_names import identity_of, is_session_name, session_names_of
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
+from dagwright.protocol.sessions import (
+    SessionNameInvalid,
+    SessionRecord,
+    normalized_session_name,
+    session_from_json,
+    session_id,
+)
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_OLDER_RESPONSE_BYTES, cut_middle
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from tests.support.plan_building import started_scheduler
@@ -402,10 +408,10 @@ def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
 def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> None:
     with pytest.raises(SessionNameInvalid) as error:
-        session_name(name)
+        normalized_session_name(name)
     mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(error.value)
     assert mentions_the_size == (not name.strip() or len(name) > 75)
-    assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
+    assert normalized_session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
     assert session_id("a/b") == "session-a/b"
 
 
