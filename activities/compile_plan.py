@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.store_retry import retry_store_request
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, RESULT_HAS_SEARCH_ATTRIBUTES, RESULT_HAS_WEBHOOK
 from dagwright.core.compiler.node_columns import plan_to_columns
 from dagwright.core.errors import PlanInvalid
@@ -95,7 +95,7 @@ def compile_activity(
             transfer = await retry_store_request(compile_for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
-            text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
+            text = cut_bytes(str(error), max_bytes=MAX_FAILURE_MESSAGE_BYTES)
             raise ApplicationError(
                 text, problems, search_attribute_flags, type=ERROR_PLAN_INVALID, non_retryable=True
             ) from None

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from dagwright.core.boundary.limits import MAX_FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES, MAX_FAILURE_TEXT_BYTES
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_DEFERRED,
@@ -200,7 +200,7 @@ def activity_failure_of(
         details: data of the failure, stored as the only element of Temporal's `details`.
     """
     failure = ApplicationError(
-        cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES),
+        cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MAX_FAILURE_MESSAGE_BYTES),
         dict(details),
         type=decision.code,
         non_retryable=decision.is_final,
@@ -237,7 +237,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
         `None` if the text fits into the failure message.
     """
     text = redaction.redact_text(error_text(error))
-    if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
+    if len(text) <= MAX_FAILURE_MESSAGE_BYTES // 4 or len(text.encode(errors="replace")) <= MAX_FAILURE_MESSAGE_BYTES:
         return None
     frames = "".join(traceback.format_tb(_skip_wrapper_frame(error.__traceback__)))
     document = {"message": text, "traceback": redaction.redact_text(frames)}

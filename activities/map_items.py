@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.errors import retry_decision
 from dagwright.activities.store_retry import retry_store_request
 from dagwright.activities.values import LargeValues, LoadedValue
-from dagwright.core.boundary.limits import JOINED_LIMIT_BYTES, MAX_INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES, MAX_JOINED_RESULTS_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
@@ -115,8 +115,8 @@ async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list
         for result_list in lists
         for part in await _load_parts(values, result_list)
     ]
-    if sum(result_part.size_bytes for result_part in parts) > JOINED_LIMIT_BYTES:
-        message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
+    if sum(result_part.size_bytes for result_part in parts) > MAX_JOINED_RESULTS_BYTES:
+        message = f"the results of all items have over {MAX_JOINED_RESULTS_BYTES:,} bytes in total, the limit of a list"
         advice = "let the tool save large results itself, and return where they are"
         raise ApplicationError(f"{message}; {advice}", type="too_large", non_retryable=True)
     for result_part in parts:

@@ -20,7 +20,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.notifications import description_of
@@ -100,7 +100,9 @@ class _Delivery:
         if undelivered.notifications:
             text = f"{description_of(undelivered.notifications)}: the webhook at {self._host} {undelivered.reason}"
             raise ApplicationError(
-                cut_bytes(text, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_SENT, next_retry_delay=undelivered.delay
+                cut_bytes(text, max_bytes=MAX_FAILURE_MESSAGE_BYTES),
+                type=ERROR_NOT_SENT,
+                next_retry_delay=undelivered.delay,
             )
 
     @property

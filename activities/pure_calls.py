@@ -13,7 +13,7 @@ from dagwright.activities.call_headers import values_of_secrets
 from dagwright.activities.errors import error_text, full_failure_text, retry_decision
 from dagwright.activities.values import Load, LoadedValue, hydrate_arguments
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.expressions.hydration import stored_refs
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of
 from dagwright.core.model.compiled import REGION_TIMEOUT_S
@@ -200,7 +200,7 @@ class PureCalls:
 
 def _failed_outcome(error: BaseException, redaction: Redaction) -> PureOutcome:
     decision = retry_decision(error, Effects.PURE)
-    text = cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+    text = cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MAX_FAILURE_MESSAGE_BYTES)
     node_error = NodeError(decision.code, text or "no message", not decision.is_final)
     return PureOutcome(error=node_error, full_text=full_failure_text(error, redaction))
 

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_REF_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_FAILURE_MESSAGE_BYTES, MAX_REF_BYTES
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
@@ -49,7 +49,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             raise asyncio.CancelledError from error
         cause = error.__cause__
         message = cause.message if isinstance(cause, FailureError) else str(cause)
-        raise TextRejected(cut_bytes(message or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
+        raise TextRejected(cut_bytes(message or "no reason given", max_bytes=MAX_FAILURE_MESSAGE_BYTES // 2)) from None
 
 
 def _ref_of(response: RawValue) -> str:

@@ -10,7 +10,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskI
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.boundary.usage_reports import USAGE_INDEX, awaited_limit, earlier_deferrals, store_wait_reason
 from dagwright.core.boundary.wire import (
     ACTIVITY_CALL_BATCH,
@@ -258,7 +258,7 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay"
 def _store_problem(activity: PendingActivityInfo) -> str | None:
     """Return why the payload store does not respond, if a call waits for it."""
     if (reason := store_wait_reason(_details(activity))) is not None:
-        return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
+        return cut_bytes(reason, max_bytes=MAX_FAILURE_MESSAGE_BYTES)
     if activity.activity_type.name == ACTIVITY_RUN_REGION:
         return None
     # Activities other than tool calls raise the error itself, which Temporal names by its class.
@@ -280,7 +280,7 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
         advice = _ADVICE.get(
             failure.cause, "no worker can do its next step; the run continues by itself when a worker can"
         )
-        cause = cut_bytes(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
+        cause = cut_bytes(failure.message, max_bytes=MAX_FAILURE_MESSAGE_BYTES)
     message = f"the run cannot continue: {advice} (its workflow task was tried {attempt - 1} times: {cause})"
     return [{"code": "workflow_task_failing", "node_id": None, "message": message}]
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
@@ -118,7 +118,7 @@ UNEXPECTED_CALL = "unexpected_call"
 def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
     error = model_error_of(service_error)
-    description = cut_bytes(_message(service_error, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    description = cut_bytes(_message(service_error, error, target), max_bytes=MAX_FAILURE_MESSAGE_BYTES // 2)
     limit_text = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
     advice = "" if service_error.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
     advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit_text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.core.boundary.limits import MAX_NOTIFICATION_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES, MAX_NOTIFICATION_BYTES
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
@@ -62,7 +62,7 @@ def failure_note(error: BaseException) -> str:
     """Return the note about notifications that the webhook did not accept in time."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
-        return cut_bytes(cause.message, max_bytes=MESSAGE_LIMIT_BYTES)
+        return cut_bytes(cause.message, max_bytes=MAX_FAILURE_MESSAGE_BYTES)
     return f"the webhook could not be notified: {type(cause).__name__}: {cause}"
 
 

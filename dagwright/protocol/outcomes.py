@@ -24,8 +24,8 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import (
+    MAX_FAILURE_MESSAGE_BYTES,
     MAX_REF_BYTES,
-    MESSAGE_LIMIT_BYTES,
     STORED_VALUE_LIMIT_BYTES,
 )
 from dagwright.core.boundary.usage_reports import (
@@ -57,7 +57,7 @@ class ResultInvalid(Exception):
 
 
 def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tuple[Any, Attempt]:
-    """Return the value of a result, or its reference, and the attempt that produced it.
+    """Return the value of a result, or its reference, and the attempt that produced the result.
 
     Args:
         name: name of the result in messages, such as `fetch.result`.
@@ -96,7 +96,7 @@ def read_failure(
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
-        message = cut_bytes(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
+        message = cut_bytes(cause.message or "no message", max_bytes=MAX_FAILURE_MESSAGE_BYTES)
         attempt = _attempt_of(cause, _attempt_count(error, node))
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
@@ -112,7 +112,7 @@ def read_failure(
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
-    return NodeError("tool_failed", cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+    return NodeError("tool_failed", cut_bytes(message, max_bytes=MAX_FAILURE_MESSAGE_BYTES)), Attempt()
 
 
 def _attempt_count(error: BaseException, node: CompiledNode) -> int:
@@ -184,7 +184,7 @@ def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseEx
 MAX_STORE_WAITS = 5
 """Maximum number of repetitions of one call after payload store failures."""
 _STORE_PAUSE_S = 10.0
-"""Pause of the second wait of a call; the first wait has no pause, and each later wait doubles it."""
+"""Pause of the second wait of a call. The first wait has no pause; each later wait doubles the pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,10 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
 
 
 def _attempts_that_called_tool(error: BaseException, attempt: Attempt) -> Attempt:
-    """Return the attempts that called the tool; the last attempt did not if an argument could not be loaded."""
+    """Return the attempt with the number of attempts that called the tool.
+
+    The last attempt did not call the tool if an argument could not be loaded.
+    """
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
@@ -372,7 +375,7 @@ def sub_plan_ends_from_payload(payload: Payload, calls: Mapping[str, str]) -> li
 
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
-    """Handle the end of a sub-plan. It is ignored if its call has ended, or is not the last call of the task."""
+    """Handle the end of a sub-plan; ignore an end whose call has ended or is not the last call of its task."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return

@@ -12,9 +12,9 @@ from dagwright.core.expressions.paths import MissingValue, get_value, replace_pa
 from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
-    DECISION_PARTS_BYTES,
-    VALUE_BYTES,
-    VALUE_PARTS_BYTES,
+    MAX_DECISION_PARTS_BYTES,
+    MAX_SMALL_VALUE_BYTES,
+    MAX_VALUE_PARTS_BYTES,
     Path,
     Projection,
     Secret,
@@ -29,7 +29,7 @@ from dagwright.core.expressions.value_refs import bindings_of, encode, ref_for_d
 from tests.support.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
-_TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (VALUE_BYTES + 1), "z" * 40_000])
+_TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (MAX_SMALL_VALUE_BYTES + 1), "z" * 40_000])
 _LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | _TEXTS
 _VALUES = st.recursive(
     _LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=20
@@ -125,10 +125,10 @@ def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
     result = project_value(value, "sha256-v", size_bytes=1, projections=projections, name="a.result")
-    assert len(json.dumps(stored_to_json(result))) < 2 * (VALUE_PARTS_BYTES + DECISION_PARTS_BYTES)
+    assert len(json.dumps(stored_to_json(result))) < 2 * (MAX_VALUE_PARTS_BYTES + MAX_DECISION_PARTS_BYTES)
     for part in result.parts.values():
         if part.state == "small":
-            assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES
+            assert len(pydantic_core.to_json(part.value)) <= MAX_SMALL_VALUE_BYTES
 
 
 # Values with parts in the store.

@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
@@ -64,10 +64,10 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
             document = await document_of(handle)
             await runs.check_runs()
             short_error = document["nodes"]["bad"]["error"]
-            assert short_error["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
+            assert short_error["message"] == text[: MAX_FAILURE_MESSAGE_BYTES - 3] + "…"
             assert document["nodes"]["reader"]["result"] == {"why": short_error["message"]}
             for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
-                assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
+                assert failure.ByteSize() < MAX_FAILURE_MESSAGE_BYTES + 3_000
             result = await _read_error_and_notes(runs, handle, "bad")
             assert (result["error"]["message"], result["notes"]) == (text, [])
             assert "raise GiveUp(" in result["error"]["traceback"]

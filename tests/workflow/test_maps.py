@@ -150,7 +150,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "map batches"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """The list, and the items of a batch, are too large to be inline in a run."""
-    monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
+    monkeypatch.setattr(projection, "MAX_DECISION_PARTS_BYTES", 2_000)
     table = call("table", "wide_table", rows=rows, size=2_000)
     arguments = {"name": "{{item.name}}", "index": "{{index}}"}
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
@@ -173,7 +173,7 @@ async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
 
 
 async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
+    monkeypatch.setattr(projection, "MAX_DECISION_PARTS_BYTES", 2_000)
     monkeypatch.setattr(map_batch_runs, "MAX_INLINE_BATCH_RESULTS_BYTES", 10)
     table = call("table", "wide_table", rows=24, size=500)
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")

@@ -1,5 +1,5 @@
 """Names, limits and JSON decoding of all data that crosses a process boundary.
 
 `wire` has the names, `limits` the numbers, `decoding` the only JSON decoder. Constants are never derived from Python
-names. May import `core.model`.
+names. The modules may import `core.model`.
 """

@@ -61,11 +61,11 @@ def checks_arguments(function: Function) -> Function:
     positional_names = [
         parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
     ]
-    # Resolved at the first call, because an annotation may name a type of a module that is still being imported.
-    annotations_of = functools.cache(lambda: _annotations_of(function, parameters))
+    # The first call resolves the annotations: at import, they may name types of a module that is not imported yet.
+    resolve_annotations = functools.cache(lambda: _annotations_of(function, parameters))
 
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        annotations, known_names = annotations_of()
+        annotations, known_names = resolve_annotations()
         if known_names is not None:
             reject_unknown(kwargs, known_names, function=display_name)
         for name, value in [*zip(positional_names, args, strict=False), *kwargs.items()]:

@@ -18,7 +18,8 @@ def json_from_bytes(encoded: bytes) -> Any:
         ValueError: the text is not JSON, or has a number that no float can represent.
     """
     value = pydantic_core.from_json(encoded, allow_inf_nan=False, cache_strings="keys")
-    # Search the encoded JSON first: a loop in Python is too slow for the 40 MB of results of a workflow task.
+    # The value is encoded again, and the text is searched: a loop over the value is too slow for the 40 MB of results
+    # of a workflow task.
     if b"Infinity" in pydantic_core.to_json(value) and _contains_infinity(value):
         raise ValueError("a number is too large")
     return value

@@ -1,7 +1,8 @@
 """JSON form of frozen dataclasses, derived from their fields by pydantic.
 
-The JSON form has the fields in their order. A class with a different form (derived keys, omitted defaults, limits on
-texts) has its own encoder. Nodes and records are encoded most often, and have a columnar form.
+The JSON form has the fields in the order of their definition. A class with a different form (derived keys, omitted
+defaults, limits on texts) has its own encoder. Nodes and records also have their own encoders, because they are
+encoded most often.
 """
 
 from functools import cached_property

@@ -23,23 +23,25 @@ REGION_BATCH_INPUT_BYTES = 256 * 1024
 REGION_BATCH_INPUT_LIMIT_BYTES = 1_000_000
 """Limit for the inputs of a region batch of a single node: half of the server's limit."""
 OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
-"""Limit for the inputs of a batch of an offloaded region. The run does not know which inputs the region reads, so it
-includes all inputs, which may have a megabyte."""
+"""Limit for the inputs of a batch of an offloaded region. The run does not know which inputs of the plan the
+region reads, so each batch contains all of them: up to 1 MB."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
 """Size of the encoded results at which a region batch ends; the last result may exceed this limit."""
 OFFLOADED_BATCH_STORED_BYTES = 4_000_000
 """Size of the stored results at which a batch of an offloaded region ends; the last result may exceed this limit."""
 REGION_BATCH_S = 0.2
-"""How long a region batch starts nodes. Between two batches, the run receives results and can be stopped."""
+"""Time after which a region batch starts no more nodes. Between two batches, the run receives results and can be
+stopped."""
 CALL_BATCH_S = 0.2
-"""How long a call batch starts calls. It then waits for the running calls, each up to `SLOW_CALL_S`, so a batch delays
-a result by 0.4 s at most."""
+"""Time after which a call batch starts no more calls. The batch then waits for each running call for up to
+`SLOW_CALL_S`, so it delays a result by 0.4 s at most."""
 SLOW_CALL_S = 0.2
 """A call that takes longer leaves its batch. An activity costs a tenth of this time, so a batch would save little."""
 SLOW_TOOL_S = 60.0
-"""How long the calls of a tool get separate activities after a call was slow or the tool was paused."""
+"""After a slow call or a pause of a tool, each call of the tool gets a separate activity for this time."""
 DETACHED_CALL_S = 10.0
-"""How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
+"""A slow call leaves its batch but continues in its worker. The call is cancelled if no activity takes it over within
+this time."""
 CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Size of the encoded results after which a call batch starts no more calls. Each heartbeat contains all results so
 far."""
@@ -82,38 +84,38 @@ DOCUMENT_LIMIT_BYTES = 1_000_000
 MAX_DOCUMENT_NODES = 300
 """Maximum number of nodes in the document of a query; the document of a larger run has only counts. A longer list is
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
-commands read the nodes from the history."""
+command line reads the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
 """Size of the arguments that one workflow task sends. More than 4 MB would block the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
 """History size at which no new tasks start; the server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 24_000
-"""Number of events at which no new tasks start: a longer history may not replay within `WORKFLOW_TASK_S`. The server
-ends a run at 51,200."""
+"""Number of events at which no new tasks start: the replay of a longer history can take more than `WORKFLOW_TASK_S`.
+The server ends a run at 51,200."""
 DRAIN_AT_EVENTS = 8_000
 """Number of events at which a run starts no new tasks, waits for running tasks, and continues as new: the history
 replays in about one second (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
-"""Signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
-JOINED_LIMIT_BYTES = 250_000_000
+"""Number of signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
+MAX_JOINED_RESULTS_BYTES = 250_000_000
 """Maximum size of a large map's list of results; a worker holds several copies of the list in memory."""
 MAX_INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Maximum size of the inline results in the report of a map batch; larger results go through the store. There may be
 500 batches."""
 SMALL_FIRST_TASK_BYTES = 1_000_000
 """If the first workflow task adds at most this much history, the run continues as new as soon as the server suggests
-it."""
+continue-as-new."""
 SIGNALS_LIMIT = 10_000
-"""Signals that the server accepts for one execution."""
+"""Maximum number of signals that the server accepts for one execution."""
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
 """Length of the timer for requests without a deadline; after this time another timer starts."""
 MIN_SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 MIN_PROGRESS_UPDATE_PAUSE_S = 30.0
-"""Shortest time between two updates that change only the progress. They are sent together with commands that the run
-sends anyway."""
+"""Shortest time between two updates that change only the progress. Such an update is sent together with other workflow
+commands."""
 MAX_LISTED_REQUEST_BYTES = 2 * 1024
 """Maximum size of an encoded request in the memo of a run; for a larger request, the memo has only the first part of
 its prompt."""
@@ -155,8 +157,8 @@ LARGE_HEARTBEAT_S = 15.0
 7 s while it reads 1 GB of JSON, for less than 1 s at 100 MB, and for some seconds while it checks 50,000 nodes on a
 busy machine."""
 MAX_EVENTS_PER_TASK = 6
-"""Events that a task in flight may still add when it ends."""
-MESSAGE_LIMIT_BYTES = 4 * 1024
+"""Maximum number of events that a task in flight adds when it ends."""
+MAX_FAILURE_MESSAGE_BYTES = 4 * 1024
 """Longest failure message; a message over 4 MB is never delivered."""
 MAX_FAILURE_TEXT_BYTES = 10_000_000
 """Longest text of a failure with its traceback in the payload store."""
@@ -213,7 +215,7 @@ def store_wait_id(call_id: str) -> str:
 
 
 def call_batch_id(call_id: str) -> str:
-    """Return the ID of the activity of a call batch, by its first call."""
+    """Return the ID of the activity of a call batch, which contains the ID of the first call."""
     return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
 
 

@@ -82,7 +82,7 @@ def _report_field(details: Sequence[Any], name: str) -> Any:
 
 
 def started_attempt(details: Sequence[Any]) -> int | None:
-    """Return the number of the attempt of a `write` call that called the tool, according to the last heartbeat.
+    """Return the number of the attempt that called the tool, from the last heartbeat of a `write` call.
 
     Returns:
         `None` if no attempt called the tool.
@@ -92,7 +92,7 @@ def started_attempt(details: Sequence[Any]) -> int | None:
 
 
 def earlier_call_count(details: Sequence[Any], attempt: int) -> int:
-    """Return how many attempts of a `write` call have called the tool, by the last heartbeat before an attempt.
+    """Return how many attempts of a `write` call have called the tool, from the last heartbeat before an attempt.
 
     If the server has reset the attempt number, as it does after a pause, earlier calls are not counted.
 
@@ -107,7 +107,7 @@ def earlier_call_count(details: Sequence[Any], attempt: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DeferralReport:
-    """Deferred attempts of a call, by the last heartbeat before an attempt.
+    """Deferred attempts of a call, from the last heartbeat before an attempt.
 
     Args:
         count: number of deferred attempts.
@@ -138,13 +138,13 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
 
 
 def store_wait_reason(details: Sequence[Any]) -> str | None:
-    """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
+    """Return why an attempt waits for the payload store, from its last heartbeat; `None` if it does not wait."""
     reason = _report_field(details, wire.DETAIL_STORE_ERROR)
     return reason if isinstance(reason, str) else None
 
 
 def awaited_limit(details: Sequence[Any]) -> str | None:
-    """Return the name of the call limit that an attempt waits for, by its last heartbeat, or `None`."""
+    """Return the name of the call limit that an attempt waits for, from its last heartbeat, or `None`."""
     limit_name = _report_field(details, wire.DETAIL_LIMITED_BY)
     return limit_name if isinstance(limit_name, str) else None
 

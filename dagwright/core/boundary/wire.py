@@ -10,7 +10,7 @@ WORKFLOW_RUN_PLAN = "RunPlan"
 WORKFLOW_RUN_AGENT = "RunAgent"
 """A plan that is extended by a model's tool calls."""
 WORKFLOW_PLAN_AND_EXECUTE = "PlanAndExecute"
-"""A plan that is extended by plans of a model."""
+"""A plan that is extended by further plans that a model writes."""
 WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PLAN_AND_EXECUTE})
 """Workflow types of runs: all of them may refer to stored payloads."""
 RUN_WORKFLOWS_FILTER = "WorkflowType IN ('RunPlan', 'RunAgent', 'PlanAndExecute')"
@@ -44,7 +44,8 @@ WORKFLOW_PAYLOAD_STORE = "PayloadStore"
 ID_PAYLOAD_STORE = "dagwright-store/"
 """Prefix of the workflow id of a `PayloadStore` note; the task queue follows."""
 MEMO_STORE_ID, MEMO_STORE_LOCATION = "dagwright_store_id", "dagwright_store_location"
-"""Workflow memo of a `PayloadStore` note: ID of the store, and its location for the worker that published the note."""
+"""Workflow memo of a `PayloadStore` note: ID of the store, and the location of the store in the settings of the worker
+that published the note."""
 NOTE_WORKFLOWS = frozenset({WORKFLOW_PAUSED_TOOL, WORKFLOW_PAYLOAD_STORE})
 """Workflow types of notes: open workflows that only record a fact; no worker runs them."""
 NOTE_TASK_QUEUE = "dagwright-notes"
@@ -75,7 +76,7 @@ SIGNAL_END_SESSION = "end_session"
 
 UPDATE_SUBMIT_FEEDBACK = "submit_feedback"
 
-# Commands for a run. Each is both a signal and an update; the update returns whether it was accepted.
+# Commands for a run. Each is both a signal and an update; the update returns whether the command was accepted.
 CANCEL = "cancel"
 PAUSE = "pause"
 RESUME = "resume"
@@ -177,7 +178,7 @@ SEARCH_OWNER = "DagwrightOwner"
 SEARCH_ROOT = "DagwrightRoot"
 """Keyword of the run of a sub-plan: workflow ID of its top-level run. Not set on the top-level run."""
 SEARCH_PROGRESS = "DagwrightProgress"
-"""Keyword: the nodes that have ended, and all nodes of the plan, such as `3/20`."""
+"""Keyword: number of nodes that have ended, and number of all nodes of the plan, such as `3/20`."""
 SEARCH_SESSION = "DagwrightSession"
 """Keyword: the session a run belongs to."""
 SEARCH_TITLE = "DagwrightTitle"
@@ -201,8 +202,8 @@ at `paths` of the stored value `ref`; messages call the value `name`), or
 `{"value": JSON, "bindings": [bindings in the value, in this same form]}`.
 """
 HEADER_PROJECTIONS = "dagwright-projections"
-"""Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the projections of the result that the
-plan names. If the result goes to the payload store, the projections are returned beside its reference."""
+"""Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`. Each entry names a part of the result that
+the plan reads. If the result goes to the payload store, the call returns the reference and these parts."""
 HEADER_CACHE = "dagwright-cache"
 """Activity header, JSON number: the seconds for which the result of an equal call may be reused; 0 for never. If the
 header is missing, results of `pure` tools may be reused without a time limit, and other results never."""
@@ -247,8 +248,8 @@ HEADER_ATTEMPTS = "dagwright-attempts"
 because a worker may die before the call."""
 HEADER_BATCH_FAILURE = "dagwright-batch-failure"
 """Activity header, JSON text: failure of a call whose first attempt was made in a call batch, as the base64 of
-Temporal's encoding. The first attempt of the activity raises this failure, so the retry policy applies as to any
-call."""
+Temporal's encoding. The call then gets a separate activity. The first attempt of this activity only raises the failure,
+so the retry policy applies as to any call."""
 DETAIL_STORE_ERROR = "waits_for"
 """In the details of a heartbeat: why the payload store does not respond."""
 DETAIL_LIMITED_BY = "limited_by"
@@ -306,7 +307,7 @@ ERROR_STORE_REJECTED = "store_rejected"
 MEMO_TOOLS = "dagwright_tools"
 """Workflow memo: the list of `--tools` values the run was started with."""
 MEMO_DIGEST = "dagwright_digest"
-"""Workflow memo: digest of plan, inputs and model, so that `--id` attaches only to the same run."""
+"""Workflow memo: digest of plan, inputs and model. `--id` attaches to an existing run only if the digests are equal."""
 
 MEMO_NODES = "dagwright_nodes"
 """Workflow memo: how many nodes the plan has."""

@@ -1,5 +1,5 @@
 """References, paths, CEL conditions and JSONPath queries, with a compute budget for each evaluation.
 
 A reference is parsed once, when a plan is accepted; results are never scanned for references.
-May import `core.model`.
+The modules may import `core.model`.
 """

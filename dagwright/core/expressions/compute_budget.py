@@ -8,8 +8,8 @@ the sizes of values, and each activation has the full budget, so the result is t
 MAX_WORK = 1_500_000
 """Work in one activation, in units of about half a microsecond."""
 CHECK_BUDGET = MAX_WORK // 2
-"""Work in one activation to check nodes that people send. The nodes are checked before and after they are
-in the history; each of the two checks has this budget."""
+"""Work in one activation to check nodes that people send. The nodes are checked once before and once after they are
+written to the history; each of the two checks has this budget."""
 
 TOO_MUCH_AT_ONCE = "too many changes at once; try again in a moment"
 """Message for a command that is rejected because of other commands at the same time."""
@@ -62,8 +62,9 @@ class ComputeBudget:
             # The estimate costs time too, and thousands of nodes may repeat a rejected evaluation.
             self.remaining = max(0, available_work - _WORK_OF_REJECTION)
             raise ComputeBudgetExceeded(
-                f"it reads too much: about {work:,} units of work, and {available_work:,} of {self._limit:,} are left "
-                "for this moment of the run; compute the value in a tool and read the result of the tool"
+                f"it reads too much: it needs about {work:,} units of work, but only {available_work:,} of "
+                f"{self._limit:,} are left for this moment of the run; compute the value in a tool and read the result "
+                "of the tool"
             )
 
 

@@ -155,12 +155,12 @@ class _ConditionParser:
         all_tokens = (Token(match.lastgroup or "", match[0], *match.span()) for match in _TOKEN.finditer(text))
         self.tokens = [token for token in all_tokens if token.kind != "space"]
         self.analysis = ConditionAnalysis(signs="".join(token.text for token in self.tokens if token.kind == "sign"))
-        self.prefix = "_p"
-        while any(token.text.startswith(self.prefix) for token in self.tokens):
-            self.prefix += "_"
+        self.variable_prefix = "_p"
+        while any(token.text.startswith(self.variable_prefix) for token in self.tokens):
+            self.variable_prefix += "_"
         self.pieces: list[str] = []
         self.copied_end = 0
-        # The comprehension around the current token: the name of its element and the token that closes it.
+        # The comprehension around the current token: the name of its element and the index of its closing token.
         self.element, self.loop_end = "", -1
 
     def parse(self) -> ConditionAnalysis:
@@ -281,7 +281,7 @@ class _ConditionParser:
             start, end = start - 2, end + 1
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
-        variable = f"{self.prefix}{len(self.analysis.reads)}"
+        variable = f"{self.variable_prefix}{len(self.analysis.reads)}"
         compared_texts = self._comparison_literals(start, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
         # The spaces separate the variable from a word that directly follows the path: `rows[0]in [1, 2]`.
@@ -290,9 +290,9 @@ class _ConditionParser:
 
     def _comparison_literals(self, start: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if the path is only a part of an operand."""
-        if self._is_equality(end):
+        if self._is_equality_operator(end):
             first_index, literal_indices, end_index = start, [end + 2], end + 3
-        elif self._is_equality(start - 2):
+        elif self._is_equality_operator(start - 2):
             first_index, literal_indices, end_index = start - 3, [start - 3], end
         elif self._is_token(end, "in") and self._is_token(end + 1, "["):
             end_index = self._closing_index(end + 1) + 1
@@ -306,7 +306,8 @@ class _ConditionParser:
         texts = [_text_of(self.tokens[index].text) for index in literal_indices if self._kind(index) == "string"]
         return tuple(text for text in texts if text is not None)
 
-    def _is_equality(self, index: int) -> bool:
+    def _is_equality_operator(self, index: int) -> bool:
+        """Return whether the two tokens at an index are `==` or `!=`."""
         return self._is_token(index, "=" if self._is_token(index, "=") else "!") and self._is_token(index + 1, "=")
 
     def _is_delimiter(self, index: int) -> bool:

@@ -80,7 +80,7 @@ def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
     """Return the value at a sequence of paths, each applied to the result of the previous path.
 
     Raises:
-        UnresolvedReference: a path does not exist in the value, or takes too long.
+        UnresolvedReference: a path does not exist in the value, or a query takes too long.
     """
     budget, current_name = worker_budget(), name
     try:

@@ -34,7 +34,11 @@ def parse_query(text: str) -> "Query":
 
 
 def element_steps(text: str) -> tuple[str | int, ...] | None:
-    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
+    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`.
+
+    Returns:
+        `None` if the query has another form.
+    """
     from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
 
     return query_analysis.element_steps(text)

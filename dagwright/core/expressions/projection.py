@@ -12,9 +12,9 @@ import pydantic_core
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import (
-    DECISION_PARTS_BYTES,
-    VALUE_BYTES,
-    VALUE_PARTS_BYTES,
+    MAX_DECISION_PARTS_BYTES,
+    MAX_SMALL_VALUE_BYTES,
+    MAX_VALUE_PARTS_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -36,21 +36,25 @@ def project_value(
     """Return a large value as the run receives it.
 
     Args:
-        value: the value.
         ref: reference of the value in the store.
         size_bytes: size of the value as JSON.
-        projections: the projections that the plan names; if not all fit, the first projections are included.
+        projections: the projections that the plan names. Parts for decisions are added first; parts that no longer
+            fit are omitted.
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
-    remaining_bytes = {"value": VALUE_PARTS_BYTES, "whole": DECISION_PARTS_BYTES}
+    remaining_bytes = {"value": MAX_VALUE_PARTS_BYTES, "whole": MAX_DECISION_PARTS_BYTES}
     parts: dict[Path, ProjectedPart] = {}
     # Parts for decisions come first, so that a part with both uses is projected for decisions.
     for path, use in sorted(projections, key=lambda projection: projection[1] == "value"):
         if path in parts:
             continue
         part, size = _part_of(
-            value, path, max_bytes=VALUE_BYTES if use == "value" else remaining_bytes[use], name=name, budget=budget
+            value,
+            path,
+            max_bytes=MAX_SMALL_VALUE_BYTES if use == "value" else remaining_bytes[use],
+            name=name,
+            budget=budget,
         )
         if part is not None and size <= remaining_bytes[use]:
             remaining_bytes[use] -= size
@@ -69,7 +73,7 @@ def _part_of(
     except ComputeBudgetExceeded:
         return None, 0
     size = len(pydantic_core.to_json(part_value))
-    if size <= VALUE_BYTES:
+    if size <= MAX_SMALL_VALUE_BYTES:
         return ProjectedPart("small", part_value), size
     shape = shape_of(part_value, size_bytes=size)
     return (
@@ -80,7 +84,7 @@ def _part_of(
 
 
 def shape_of(value: Any, *, size_bytes: int) -> Shape | None:
-    """Return the shape of a large value; a large number has no shape."""
+    """Return the shape of a list, an object or a text; `None` for a number."""
     if isinstance(value, str):
         return Shape("text", size_bytes, len(value.encode(errors="replace")), value[:PREVIEW_CHARACTERS])
     if isinstance(value, list):

@@ -4,7 +4,7 @@ Other modules call this module through `paths`, which imports it with the first 
 
 Queries are evaluated in workflow code, so `match()` and `search()` are rejected, because their patterns can take
 exponential time. Syntax that reads the whole value again for each element is rejected too. The cost of an allowed query
-is the size of the values that it reads; if the query descends twice, this size times the depth of the values.
+is the number of values that it reads. If the query descends twice, the number is multiplied by the depth of the values.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ class Query:
         path: query as compiled by the library.
         start: first selectors of the query, as long as each of them selects one value or a slice.
         is_flat: whether the rest of the query reads only the elements of one list or object, and no deeper values.
-        descents: number of `..`.
-        factor: number of times that the query reads each value.
+        descents: number of `..` in the query.
+        factor: maximum number of times that the query reads each value.
     """
 
     path: jsonpath.JSONPath
@@ -68,19 +68,27 @@ def parse_query(text: str) -> Query:
         raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
     cost = _CostCounter()
     cost.count_path(path)
-    if cost.descents > _MAX_DESCENTS or cost.filters > _MAX_FILTERS or cost.selectors > _MAX_SELECTORS:
+    if cost.descents > _MAX_DESCENTS or cost.filters > _MAX_FILTERS or cost.selector_product > _MAX_SELECTORS:
         raise ValueError(
             f"{text[1:]!r} could take too long: a query has at most {_MAX_DESCENTS} times '..', {_MAX_FILTERS} "
             f"filters, and {_MAX_SELECTORS} selectors multiplied over its brackets"
         )
     start = _start_of(path)
-    is_flat = len(path.segments) <= len(start) + 1 + cost.trailing_names and not cost.descents and not cost.is_deep
-    return Query(path, start, is_flat, cost.descents, cost.selectors * (1 + cost.comparisons))
+    is_flat = (
+        len(path.segments) <= len(start) + 1 + cost.trailing_singular_segments
+        and not cost.descents
+        and not cost.has_deep_filter
+    )
+    return Query(path, start, is_flat, cost.descents, cost.selector_product * (1 + cost.comparisons))
 
 
 @lru_cache(maxsize=1024)
 def element_steps(text: str) -> tuple[str | int, ...] | None:
-    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
+    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`.
+
+    Returns:
+        `None` if the query has another form.
+    """
     first_segment, *later_segments = parse_query(text).path.segments
     if isinstance(first_segment, JSONPathRecursiveDescentSegment) or len(first_segment.selectors) != 1:
         return None
@@ -116,25 +124,25 @@ class _CostCounter:
     def __init__(self) -> None:
         self.descents = 0
         self.filters = 0
-        self.selectors = 1
+        self.selector_product = 1
         self.comparisons = 0
-        self.trailing_names = 0
-        self.is_deep = False
+        self.trailing_singular_segments = 0
+        self.has_deep_filter = False
 
     def count_path(self, path: jsonpath.JSONPath, *, is_in_filter: bool = False) -> None:
         for segment in path.segments:
             self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
-            self.selectors *= len(segment.selectors)
+            self.selector_product *= len(segment.selectors)
             for selector in segment.selectors:
                 if isinstance(selector, Filter):
                     self.filters += 1
                     self.count_expression(selector.expression)
-                self.is_deep |= is_in_filter and not isinstance(selector, _SINGULAR_SELECTORS)
+                self.has_deep_filter |= is_in_filter and not isinstance(selector, _SINGULAR_SELECTORS)
         if not is_in_filter:
             for segment in reversed(path.segments):
                 if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR_SELECTORS):
                     break
-                self.trailing_names += 1
+                self.trailing_singular_segments += 1
 
     def count_expression(self, expression: filters.BaseExpression) -> None:
         if isinstance(expression, filters.FunctionExtension):

@@ -57,7 +57,7 @@ class BadReferences(Exception):
         )
 
 
-_FIELD_CHARACTERS = 60
+_MAX_QUOTED_FIELD_CHARACTERS = 60
 """Longest quotation of an unknown field in a message."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _AMBIGUOUS_ENDINGS = ("\\", "{")
@@ -93,7 +93,7 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 
 def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
-    """Parse a text with one or two simple references. This is the usual case, and costs a third of the general parser.
+    """Parse a text with one or two simple references, the usual case, three times as fast as the general parser.
 
     Returns:
         `None` for other texts.
@@ -236,7 +236,7 @@ def _unknown_reference(text: str, *, ids: Collection[str]) -> BadReference:
         node, rest = node_and_rest
         if not rest:
             return BadReference(reference_text, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
-        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
+        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_MAX_QUOTED_FIELD_CHARACTERS]
         message, hint = unknown_field_problem(node, field)
         return BadReference(reference_text, message, hint)
     match = _FIELD.search(text + "}")

@@ -68,7 +68,7 @@ class Index:
 class Lookup:
     """Reference to an entity that is looked up before other nodes run; its value is the id of the entity.
 
-    In a plan, a lookup is an input that is not requested from users, with a name that plans cannot write.
+    In a plan, a lookup is an input that is not requested from users. Its name cannot be written in a plan.
 
     Args:
         search_text: the searched text; for a known entity, its id.
@@ -143,7 +143,7 @@ class Scope:
 
 def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     """Return the scope of one item of a `for_each`."""
-    # `replace` would take longer than all other work for the key of an item.
+    # A call of `replace` would take longer than all other work of computing the `key` of an item.
     return Scope(scope.get_node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
 
 

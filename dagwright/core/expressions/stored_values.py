@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-VALUE_BYTES = 8 * 1024
+MAX_SMALL_VALUE_BYTES = 8 * 1024
 """Maximum JSON size of a result, or of a part that the plan names; larger values stay in the store."""
-DECISION_PARTS_BYTES = 192 * 1024
+MAX_DECISION_PARTS_BYTES = 192 * 1024
 """Maximum JSON size of all parts of one result that the run needs for decisions."""
-VALUE_PARTS_BYTES = 32 * 1024
+MAX_VALUE_PARTS_BYTES = 32 * 1024
 """Maximum JSON size of all parts of one result that are not for decisions; a plan may name a thousand parts."""
-FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
+MAX_FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
 """Largest result of an activity of another program. No Dagwright worker can store it, so the limit of the server
 applies."""
-COMBINED_RESULT_BYTES = 256 * 1024
+MAX_COMBINED_RESULTS_BYTES = 256 * 1024
 """Maximum size of the results that a sub-plan or a region batch returns together."""
 
 Path = tuple[str | int, ...] | str
@@ -202,8 +202,8 @@ class WorkerText:
 
 
 ValueRef = StoredValue | WorkerText
-REF_TYPES = (dict, list, StoredValue, WorkerText)
-"""Types of values that are stored, or may contain stored values."""
+TYPES_WITH_REFS = (dict, list, StoredValue, WorkerText)
+"""Types of value references, and of values that may contain value references."""
 
 
 def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
@@ -214,16 +214,20 @@ def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRe
         if isinstance(part, StoredValue | WorkerText):
             yield path, part
         elif isinstance(part, dict):
-            stack += [((*path, key), child) for key, child in reversed(part.items()) if isinstance(child, REF_TYPES)]
+            stack += [
+                ((*path, key), child) for key, child in reversed(part.items()) if isinstance(child, TYPES_WITH_REFS)
+            ]
         elif isinstance(part, list):
             stack += [
-                ((*path, index), child) for index, child in reversed([*enumerate(part)]) if isinstance(child, REF_TYPES)
+                ((*path, index), child)
+                for index, child in reversed([*enumerate(part)])
+                if isinstance(child, TYPES_WITH_REFS)
             ]
 
 
 def is_inline_value(value: Any) -> bool:
     """Return whether a value contains no stored values and no worker texts."""
-    return not isinstance(value, REF_TYPES) or next(find_value_refs(value), None) is None
+    return not isinstance(value, TYPES_WITH_REFS) or next(find_value_refs(value), None) is None
 
 
 def _append_path(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:

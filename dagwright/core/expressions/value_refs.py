@@ -10,7 +10,7 @@ import pydantic_core
 
 from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.stored_values import (
-    REF_TYPES,
+    TYPES_WITH_REFS,
     BindingPath,
     Secret,
     StoredValue,
@@ -25,7 +25,7 @@ from dagwright.core.expressions.stored_values import (
 WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there. Several parts are joined to one text."""
 
-_REF_TYPE_SET = frozenset(REF_TYPES)
+_TYPES_WITH_REFS_SET = frozenset(TYPES_WITH_REFS)
 
 
 def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
@@ -71,7 +71,7 @@ def _part_text(part: Any) -> str:
 
 def bindings_of(value: Any) -> list[WorkerBinding]:
     """Return the bindings in the arguments of a call that only a worker may fill."""
-    if isinstance(value, dict) and _REF_TYPE_SET.isdisjoint(map(type, value.values())):
+    if isinstance(value, dict) and _TYPES_WITH_REFS_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
     return [(path, _binding_parts(part)) for path, part in find_value_refs(value)]
@@ -92,12 +92,12 @@ def _binding_part(part: Any) -> dict[str, Any]:
     return {"value": format_value_refs(part, lambda _: None), "bindings": bindings_of(part)}
 
 
-# JSON form between runs, and in continue-as-new.
+# The JSON form of values that a run passes to another run or through continue-as-new.
 
 
 def value_to_json(value: Any) -> dict[str, Any]:
     """Return `{"value": plain JSON, "stored": [[path, stored part]]}`, without `stored` if there is no stored part."""
-    if not isinstance(value, REF_TYPES):
+    if not isinstance(value, TYPES_WITH_REFS):
         return {"value": value}
     refs = list(find_value_refs(value))
     plain_value = replace_parts(value, [(path, None) for path, _ in refs])

@@ -13,11 +13,11 @@ from dagwright.core.expressions.condition_parser import ParsedCondition
 from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
-    COMBINED_RESULT_BYTES,
-    DECISION_PARTS_BYTES,
-    FOREIGN_RESULT_BYTES,
-    VALUE_BYTES,
-    VALUE_PARTS_BYTES,
+    MAX_COMBINED_RESULTS_BYTES,
+    MAX_DECISION_PARTS_BYTES,
+    MAX_FOREIGN_RESULT_BYTES,
+    MAX_SMALL_VALUE_BYTES,
+    MAX_VALUE_PARTS_BYTES,
 )
 from dagwright.core.model.states import NodeError, NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
@@ -322,13 +322,13 @@ class Propagation:
 def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -> int:
     """Return the maximum bytes that one task's result may add to the history of its run."""
     if tool is not None and tool.is_foreign:
-        return FOREIGN_RESULT_BYTES
+        return MAX_FOREIGN_RESULT_BYTES
     if node.kind not in ("tool", "lookup"):
-        return COMBINED_RESULT_BYTES
+        return MAX_COMBINED_RESULTS_BYTES
     if not node.projections:
-        return VALUE_BYTES
+        return MAX_SMALL_VALUE_BYTES
     has_decision_part = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + VALUE_PARTS_BYTES + (DECISION_PARTS_BYTES if has_decision_part else 0)
+    return MAX_SMALL_VALUE_BYTES + MAX_VALUE_PARTS_BYTES + (MAX_DECISION_PARTS_BYTES if has_decision_part else 0)
 
 
 def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:

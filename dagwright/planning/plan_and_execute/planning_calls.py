@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.states import NodeError, NodeStatus
@@ -50,7 +50,7 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
         message = f"the model wrote {plan_count} plan{'s' if plan_count > 1 else ''}, and none can be run"
         raise GoalUnreachable(
             NodeError(
-                PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed_plan)}", max_bytes=MESSAGE_LIMIT_BYTES)
+                PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed_plan)}", max_bytes=MAX_FAILURE_MESSAGE_BYTES)
             )
         )
     # Bindings fill in the empty texts: the message of the parser, and the earlier conversation, which is in the store.

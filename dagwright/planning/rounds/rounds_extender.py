@@ -15,7 +15,7 @@ Replay: ids, order and content of the nodes are part of a run's history.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeError, NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
@@ -86,7 +86,7 @@ class Rounds:
         if last_call.action is None:
             return self._repair(rounds_state, last_call)
         if last_call.action == "failed":
-            message = cut_bytes(last_call.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)
+            message = cut_bytes(last_call.reasoning, max_bytes=MAX_FAILURE_MESSAGE_BYTES)
             raise GoalUnreachable(NodeError(PLANNER_FAILED, message))
         if last_call.action == "done":
             return self._answer(rounds_state, _synthesis_inputs(last_call), None)
@@ -334,8 +334,8 @@ def _repair_stop_reason(rounds_state: RoundsState, last_call: PlannerCall) -> No
     ]
     if parsed_answer.get("repeats") is True and len(repeating_calls) > 1:
         message = f"the planner repeats finished sub-goals after a correction: {text}"
-        return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
+        return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MAX_FAILURE_MESSAGE_BYTES))
     if sum(call.is_repair for call in rounds_state.calls_of(last_call.round)) < MAX_REPAIRS:
         return None
     message = f"in round {last_call.round} the planner gave {MAX_REPAIRS + 1} invalid answers; {text}"
-    return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
+    return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MAX_FAILURE_MESSAGE_BYTES))

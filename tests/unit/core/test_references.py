@@ -274,8 +274,8 @@ def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
     with pytest.raises(ComputeBudgetExceeded) as error:
         budget.spend(1_501)
     assert str(error.value) == (
-        "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
-        "compute the value in a tool and read the result of the tool"
+        "it reads too much: it needs about 1,501 units of work, but only 1,500 of 2,000 are left for this moment of "
+        "the run; compute the value in a tool and read the result of the tool"
     )
     budget.start(1.0)
     assert budget.remaining == 2_000
@@ -310,7 +310,7 @@ def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
     assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert statuses_of(scheduler)["n7"] == "failed"
-    prefix = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
+    prefix = "the query '$[?@.n > 7]' on a.result: it reads too much: it needs about 20,010 units of work"
     code, message = error_of(scheduler, "n7")
     assert (code, message[: len(prefix)]) == ("too_large", prefix)
     output = {f"x{number}": f"{{{{a.result[?@.n > {number}]}}}}" for number in range(8)}

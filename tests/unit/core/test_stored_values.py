@@ -11,11 +11,11 @@ from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secr
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of, project_value
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
-    COMBINED_RESULT_BYTES,
-    DECISION_PARTS_BYTES,
-    FOREIGN_RESULT_BYTES,
-    VALUE_BYTES,
-    VALUE_PARTS_BYTES,
+    MAX_COMBINED_RESULTS_BYTES,
+    MAX_DECISION_PARTS_BYTES,
+    MAX_FOREIGN_RESULT_BYTES,
+    MAX_SMALL_VALUE_BYTES,
+    MAX_VALUE_PARTS_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -41,9 +41,9 @@ from dagwright.core.scheduler.map_items import StoredList
 from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled_plan, node, plan_of
 
-_LARGE_TEXT = "x" * (VALUE_BYTES + 1)
-_LARGER_TEXT = "y" * (VALUE_PARTS_BYTES + 1)
-_BYTES_WITH_PARTS = VALUE_BYTES + VALUE_PARTS_BYTES
+_LARGE_TEXT = "x" * (MAX_SMALL_VALUE_BYTES + 1)
+_LARGER_TEXT = "y" * (MAX_VALUE_PARTS_BYTES + 1)
+_BYTES_WITH_PARTS = MAX_SMALL_VALUE_BYTES + MAX_VALUE_PARTS_BYTES
 _IDS_QUERY = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
 
@@ -140,12 +140,12 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
 @pytest.mark.parametrize(
     ("node", "tool", "size"),
     [
-        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), FOREIGN_RESULT_BYTES),
-        (CompiledNode("a", kind="plan"), None, COMBINED_RESULT_BYTES),
-        (CompiledNode("a", kind="region"), None, COMBINED_RESULT_BYTES),
-        (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
+        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), MAX_FOREIGN_RESULT_BYTES),
+        (CompiledNode("a", kind="plan"), None, MAX_COMBINED_RESULTS_BYTES),
+        (CompiledNode("a", kind="region"), None, MAX_COMBINED_RESULTS_BYTES),
+        (CompiledNode("a"), ToolDeclaration("t", Effects.READ), MAX_SMALL_VALUE_BYTES),
         (CompiledNode("a", projections=((("id",), "value"),)), None, _BYTES_WITH_PARTS),
-        (CompiledNode("a", projections=((("id",), "whole"),)), None, DECISION_PARTS_BYTES + _BYTES_WITH_PARTS),
+        (CompiledNode("a", projections=((("id",), "whole"),)), None, MAX_DECISION_PARTS_BYTES + _BYTES_WITH_PARTS),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
