@@ -1,4 +1,4 @@
-"""Data that crosses a process boundary: run input, messages, outcomes of activities, and result documents. Pure.
+"""Data that crosses a process boundary: run input, messages, outcomes of activities, and result documents.
 
-Imports `core`, `features` and `planning`; workflows may import all four packages.
+This package imports `core`, `features` and `planning`. Workflows may import all four packages.
 """

@@ -24,7 +24,7 @@ SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MAX_CALLS = 10_000
 """Maximum number of calls in one message. A child run requests 250 at a time, and reports the calls that ended."""
 _MAX_CALL_ID_BYTES = 20_000
-"""Maximum size of the id of a call, including the path."""
+"""Maximum size of the id of a call. The id of a call of a child run also names the child run."""
 _MAX_REASON_CHARACTERS = 300
 """Longest reason for which a run finishes early, in characters."""
 

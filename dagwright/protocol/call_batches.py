@@ -67,14 +67,14 @@ class CallBatchInput:
 
 @dataclass(frozen=True)
 class CallEnd:
-    """Result of one call of a batch: the payload that an activity of the call would return."""
+    """Result of one call of a batch: the payload that a separate activity for the call would return."""
 
     task_id: str
     payload: Payload
 
     @cached_property
     def json_form(self) -> list[Any]:
-        """The JSON form, computed once, because each record of a batch contains all results so far."""
+        """The JSON form, computed once, because each heartbeat of a batch contains all results so far."""
         metadata = {name: value.decode() for name, value in self.payload.metadata.items()}
         return [self.task_id, metadata, self.payload.data.decode()]
 
@@ -112,7 +112,7 @@ def encode_call_batch(
     max_parallel: int,
     model: Any,
 ) -> bytes:
-    """Return the payload of a call batch.
+    """Encode the input of a call batch.
 
     Args:
         headers: headers of each of `calls`.
@@ -216,8 +216,8 @@ def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded_numbers:
     """Apply the result of a dependent, unless it depends on a discarded result.
 
     Args:
-        discarded_numbers: numbers of dependents whose result is discarded, because a person cancelled the node or set
-            another result meanwhile. This function adds to the set.
+        discarded_numbers: node numbers of the dependents whose result is discarded, because a person cancelled the node
+            or set another result meanwhile. This function adds to the set.
     """
     number = scheduler.state.number_of(end.task_id)
     if number is None:

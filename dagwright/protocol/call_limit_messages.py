@@ -77,7 +77,8 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 MAX_LEAD_S = 10.0
-"""Maximum `lead_s`: as long as a worker waits for the answer of a limit (`call_limits.RESPONSE_TIMEOUT_S`)."""
+"""Maximum of `CallRequest.lead_s`: the time that a worker waits for a limit to answer
+(`call_limits.RESPONSE_TIMEOUT_S`)."""
 _MAX_USAGE = 10**15
 """Largest number of tokens, calls or units of money in one message."""
 
@@ -184,7 +185,8 @@ class LimitReply:
     """Reply of a limit to the message of a worker.
 
     Args:
-        now: time of the limit workflow, in seconds since the epoch; the delays in the answers count from it.
+        now: time of the limit workflow, in seconds since the epoch; the delays in the answers count from this
+            time.
         answers: call -> answer.
     """
 

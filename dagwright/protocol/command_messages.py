@@ -48,7 +48,7 @@ def actor_name(message: Mapping[str, Any]) -> str | None:
 
 
 def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
-    """Return a reason or a note.
+    """Return the text of a field that has a reason or a note.
 
     Raises:
         MessageInvalid: the field is not a string, or too long.

@@ -141,7 +141,7 @@ def _confirmation_of_answer(request: str, scheduler: "RunScheduler") -> str:
 
 def _confirmation_of_stored_answer(request: str, scheduler: "RunScheduler") -> str | None:
     is_stored = request in scheduler.features.feedback.requests.early_answers
-    return f"{request!r} has not asked yet; the answer is stored until it asks" if is_stored else None
+    return f"{request!r} has not asked yet; the answer is stored until {request!r} asks" if is_stored else None
 
 
 def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSignal | None:
@@ -207,7 +207,8 @@ _STORED_EARLY = "stored until the run has loaded its plan"
 _RUN_ENDED = "the run has ended"
 _ALREADY_ACCEPTED = "the run has already accepted this command"
 _MAX_REMEMBERED_IDS = 200
-"""Number of the last commands whose repetition is detected. Far fewer arrive within the timeout of an update."""
+"""Number of the last commands whose repetition is detected. Far fewer commands arrive within the timeout of an
+update."""
 
 
 def is_command_signal(name: str) -> bool:
@@ -245,7 +246,8 @@ class CommandHandler:
     """Handler of the commands to one run. Commands that arrive before the run has its plan are stored.
 
     Args:
-        notes: notes of the run. Commands become notes, and so do rejected signals, whose sender gets no response.
+        notes: notes of the run. Commands to the whole run become notes. Rejected signals also become notes, because
+            their senders get no response.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -256,7 +258,7 @@ class CommandHandler:
         self._has_ended = False
 
     def has_accepted(self, command_id: str) -> bool:
-        """Return whether a command with this ID was accepted, or was stored for the plan."""
+        """Return whether a command with this ID was accepted, or is stored until the run has its plan."""
         return command_id in self._accepted_ids
 
     def reject_further_commands(self) -> None:

@@ -16,7 +16,8 @@ _EMPTY_FIELDS: Mapping[str, Any] = {
     **{"waiting_for": [], "usage": {}, "notes": []},
 }
 """Fields that a closing document omits if they have these values."""
-_SHORT_FORM_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+_ROUNDS_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+"""Fields that remain in the shortened `rounds` of a document."""
 _FIELDS_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 
@@ -141,7 +142,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
 
 
 MAX_INLINE_RESULT_BYTES = 1024 * 1024
-"""Values up to this size are included in a document; larger values only on request."""
+"""Maximum size of a value that `omit_large_values` returns in full."""
 
 
 def omit_large_values(value: Any, *, ref: str) -> Any:
@@ -151,8 +152,8 @@ def omit_large_values(value: Any, *, ref: str) -> Any:
     return value if is_inline_value(value) else format_value_refs(value, lambda part: reference_to(part, ref=ref))
 
 
-def _without_sub_goals(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the progress document without sub-goals and rounds."""
-    return {name: document[name] for name in _SHORT_FORM_FIELDS if name in document} | {
+def _without_sub_goals(rounds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `rounds`, the progress of a question, without the lists of sub-goals and rounds."""
+    return {name: rounds[name] for name in _ROUNDS_FIELDS if name in rounds} | {
         "omitted": "sub-goals and rounds: too large"
     }

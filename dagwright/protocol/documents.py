@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REQUESTS_BYTES = 1024 * 1024
-"""Limit of the open requests in one document: half of the limit of a query result."""
+"""Maximum size of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
 """Code of the note about an incomplete output. Only runs of plans without `output` have this note."""
 

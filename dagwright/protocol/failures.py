@@ -1,4 +1,4 @@
-"""Error of a failed run for programs: a code, a message and the node. Pure."""
+"""Error of a failed run for programs: a code, a message and the node."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fairness of runs: the server gives the tasks of each key a share of the slots, in proportion to its weight.
+"""Fairness of runs: the server gives the tasks of each key a share of the worker slots, in proportion to the weight.
 
 Activities and child runs inherit key and weight of their run: the server fills them in if a command omits them.
 """
@@ -21,11 +21,11 @@ class FairnessInvalid(DagwrightError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Group of runs that share slots.
+    """Group of runs that share worker slots.
 
     Args:
         key: name of the group, 1 to `MAX_KEY_BYTES` bytes of UTF-8.
-        weight: share of the slots relative to other keys, `MIN_WEIGHT` to `MAX_WEIGHT`.
+        weight: share of the worker slots relative to other keys, `MIN_WEIGHT` to `MAX_WEIGHT`.
     """
 
     key: str

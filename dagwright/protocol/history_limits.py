@@ -42,7 +42,7 @@ class HistoryLimits:
         """Whether no other execution can follow, so that only the hard limit applies."""
 
     def end_drain(self) -> None:
-        """Start tasks again, up to the next drain limit."""
+        """Record that a drain timed out: tasks start again, up to the next drain limit."""
         self._ended_drains += 1
 
     def is_draining(self, use: HistoryUse) -> bool:
@@ -60,15 +60,16 @@ class HistoryLimits:
         )
 
     def may_continue_as_new(self, use: HistoryUse) -> bool:
-        """Return whether the run may continue as new as soon as the server suggests it.
+        """Return whether the run may continue as new as soon as the server suggests continue-as-new.
 
-        Otherwise, an execution with a large snapshot would do little more than pass on the snapshot.
+        A run whose history is mostly a large snapshot may not: its executions would do little more than pass on the
+        snapshot.
         """
         baseline_bytes = self._baseline.size_bytes
         return baseline_bytes <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline_bytes
 
     def is_at_limit(self, use: HistoryUse) -> bool:
-        """Return whether the hard limit is reached, at which a drain cannot time out."""
+        """Return whether the hard limit is reached. A drain at the hard limit cannot time out."""
         return not limits.has_room(history_bytes=use.size_bytes, history_events=use.events, in_flight=0)
 
     def has_room(self, use: HistoryUse, scheduler: "RunScheduler") -> bool:

@@ -64,9 +64,6 @@ _END_STATUSES = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
 def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
     """Decode the end of a batch.
 
-    Args:
-        map_batch: the batch.
-
     Raises:
         ValueError: `encoded` is not a valid end of that batch.
     """

@@ -128,7 +128,10 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
-    """Return the input of the activity that loads the items of a batch, and the parts of items that `key` reads."""
+    """Return the input of the activity that loads the items of a batch.
+
+    The input names the parts of the items that `key` reads.
+    """
     projections = parts_of_key(node)
     return stored_list_to_json(source) | ({"projections": projections_to_json(projections)} if projections else {})
 
@@ -181,7 +184,7 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
 def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Encode the end of a batch for its parent run.
 
-    A completed batch has the error of its first failed item, whose result is the value of `on_error`.
+    The end of a completed batch has the error of the first item whose result was replaced by the value of `on_error`.
 
     Args:
         pieces: (reference, count) of the stored results, if they were stored.

@@ -33,7 +33,10 @@ class Notes:
             self.add("message_rejected", f"{message_name}: {reason}")
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted_count: int) -> None:
-        """Insert the notes of previous executions at the front, because they are loaded after the first messages."""
+        """Insert the notes of previous executions at the front.
+
+        The notes of previous executions are loaded after the first messages of this execution.
+        """
         newer_notes, newer_omitted_count = self.entries, self.omitted_count
         self.entries, self.omitted_count = [dict(note) for note in notes], omitted_count + newer_omitted_count
         for note in newer_notes:

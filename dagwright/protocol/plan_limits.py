@@ -156,7 +156,7 @@ def _reject_counts(plan_of_run: CompiledPlan) -> None:
         raise PlanTooLarge(problem, size=edges, limit=MAX_PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
-def reject_too_large_json(encoded: Any) -> None:
+def reject_too_large_json(root_plan: Any) -> None:
     """Reject a compiled plan in its JSON form that is too large for the input of a run.
 
     It must be called before the plan is decoded, because decoding a larger plan could take the two seconds that
@@ -165,16 +165,16 @@ def reject_too_large_json(encoded: Any) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    plans_to_visit, count = [encoded], 0
+    plans_to_visit, count = [root_plan], 0
     while plans_to_visit:
         plan = plans_to_visit.pop()
         nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
-        if plan is not encoded and not isinstance(nodes, list):
+        if plan is not root_plan and not isinstance(nodes, list):
             continue
         node_count, children = encoded_sub_plans(nodes)
         count += node_count
-        for sub_plan in children if plan is encoded else ():
-            # The input of a sub-plan's run may have 2 MB too, with other values besides the plan.
+        for sub_plan in children if plan is root_plan else ():
+            # The input of a sub-plan's run has the same limit of 2 MB, and contains other values besides the plan.
             if (size := encoded_size(sub_plan)) > MAX_PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)

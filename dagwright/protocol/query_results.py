@@ -75,7 +75,7 @@ def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 def _fitting_values(values: Sequence[Any]) -> list[Any]:
-    """Return the first values of a list, as many as fit into half of a result."""
+    """Return the first values of a list, as many as fit into `_MAX_LIST_BYTES`."""
     fitting_values: list[Any] = []
     size = 0
     for value in values:

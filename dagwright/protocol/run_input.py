@@ -103,7 +103,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     """Encode the input of a run.
 
     Args:
-        compiled: the JSON form of its compiled plan, if it is known.
+        compiled: JSON form of `run_input.compiled`, if it is known.
     """
     inputs = value_to_json(dict(run_input.inputs))
     encoded: dict[str, Any] = {"inputs": inputs["value"], "stored_inputs": inputs.get("stored")}
@@ -166,10 +166,10 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
 
 
 def _duration_text(seconds: float) -> str:
-    """Return a duration that `parse_duration` accepts, exact to the microsecond.
+    """Return a duration that `parse_duration` accepts.
 
-    `parse_duration` accepts nine digits before the point at most, so long durations are in seconds; no plan can contain
-    a long duration with a fraction of a millisecond.
+    `parse_duration` accepts at most nine digits before the point. Durations of up to nine digits of milliseconds are
+    exact to the microsecond. Longer durations are in seconds with three decimals, because no plan can contain more.
     """
     microseconds = max(1, round(seconds * 1_000_000))
     if microseconds < 10**12:
@@ -259,7 +259,7 @@ def _reported_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def compiled_plan_from_json(encoded: Any, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
-    """Decode a compiled plan from any source, checked against the assumptions of the engine.
+    """Decode a compiled plan from any source, and check the assumptions of the engine about it.
 
     Args:
         reported_ids: ids of the nodes whose ends are part of the input of a map batch.
@@ -273,7 +273,7 @@ def compiled_plan_from_json(encoded: Any, *, reported_ids: Collection[str] = ())
 
 
 def plan_from_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
-    """Return a compiled plan from its pages, checked against the assumptions of the engine.
+    """Return a compiled plan from its pages, and check the assumptions of the engine about it.
 
     Args:
         head: the first page, which contains the plan without its nodes.
@@ -341,7 +341,7 @@ def _options(document: Mapping[str, Any]) -> dict[str, Any]:
     """Decode the options; null means the default.
 
     Raises:
-        MessageInvalid: with all problems of the options.
+        MessageInvalid: an option is invalid; the exception has all problems of the options.
     """
     options: dict[str, Any] = {}
     problems: list[Problem] = []

@@ -57,7 +57,7 @@ def validate_run_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> d
         The tags in their order: key -> value.
 
     Raises:
-        TagsInvalid: there are more than `MAX_TAGS`, an entry is not a valid tag, or they are too large together.
+        TagsInvalid: there are more than `MAX_TAGS`, an entry is not a valid tag, or the tags are too large together.
     """
     if len(tags) > MAX_TAGS:
         raise TagsInvalid(f"a run has at most {MAX_TAGS} {labels.plural}; {len(tags)} were given")
@@ -171,6 +171,6 @@ def task_summary(task: Task) -> str:
 
 def _with_key(title: str, key: str) -> str:
     shown_key = cut_bytes(one_line(str(key)), max_bytes=_MAX_KEY_BYTES)
-    # Four bytes per character at most, and 400 bytes for the whole summary.
+    # A character has at most four bytes, and a summary at most 400 bytes.
     shown_title = cut_characters(summary_of(title), MAX_SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
     return f"{cut_bytes(shown_title, max_bytes=400 - _MAX_KEY_BYTES - len(' []'))} [{shown_key}]"

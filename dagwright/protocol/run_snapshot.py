@@ -28,14 +28,14 @@ class RunSnapshot:
     """State of a run before this execution, or the data that a fork reuses from its source run.
 
     Args:
-        started_at: seconds since the epoch at which the first execution started; deadlines count from there.
+        started_at: seconds since the epoch at which the first execution started; deadlines count from this time.
         state: state of the nodes as text (`state_to_text`); empty if `refs` is set.
         refs: references of the pieces of a long state text, in order; empty if `state` is set.
         notes: notes so far.
         omitted_notes: number of omitted notes.
         deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadlines of the
             plan and of the input.
-        origin: workflow id of the source run of a fork; `started_at` has no meaning then.
+        origin: workflow id of the source run of a fork. In the snapshot of a fork, `started_at` has no meaning.
     """
 
     started_at: float

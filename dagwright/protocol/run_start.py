@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     """Return the deadline of a run in seconds: the shorter of the deadlines in its plan and in its input.
 
-    A later execution uses the deadline at the end of the previous execution, which people may have changed.
+    People may change the deadline during a run, so a later execution takes the deadline from the snapshot.
 
     Args:
         plan: `None` while the run has not loaded it.
@@ -127,8 +127,8 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
     feedback = scheduler.features.feedback
     return replace(
         run_input,
-        # Compared by identity, so that a policy set by a person is inherited even if it allows all calls. Without a
-        # policy, calls that models request in the sub-plan would need approval.
+        # The identity is compared, so that a policy set by a person is inherited even if it allows all calls. Without
+        # a policy, calls that models request in the sub-plan would need approval.
         policy=scheduler.state.policy if scheduler.state.policy is not ALLOW_ALL else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_node_count else None,
         approved_tools=dict(feedback.requests.approved_tools),

@@ -1,6 +1,6 @@
 """State of a scheduler as JSON, which one execution of a run passes to the next.
 
-The plan is passed separately. The state has the records of the nodes; counters, queues and slots are rebuilt from them.
+The plan is passed separately. Counters, queues and slots are rebuilt from the records of the nodes in the state.
 
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
@@ -178,7 +178,7 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
                     encoded["stored_result"] = value_json["stored"]
             case _:
                 encoded[name] = value
-    if _is_list_of_items(record):
+    if _has_result_per_item(record):
         encoded = {name: value for name, value in encoded.items() if name not in ("result", "stored_result")}
     return encoded or None
 
@@ -243,12 +243,12 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
     for name, value in encoded.items():
         if name in _DEFAULTS and name not in _DECODED_SEPARATELY:
             setattr(record, name, value)
-    if _is_list_of_items(record):
+    if _has_result_per_item(record):
         record.result = [item.record.result for item in record.items]
     return record
 
 
-def _is_list_of_items(record: Record) -> bool:
+def _has_result_per_item(record: Record) -> bool:
     """Return whether the result is the list of the results in the records of its items."""
     return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].map_batch is None
 

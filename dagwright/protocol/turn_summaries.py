@@ -23,7 +23,7 @@ _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
 """Keys of ids, which are only for programs."""
 _NO_EFFECT_NOTES = {"created": "existed already", "removed": "did not exist"}
-"""Key of a result -> text if its value is false."""
+"""Key of a result -> text that is shown if the value of the key is false."""
 
 
 def effects_summary(scheduler: "RunScheduler") -> str | None:

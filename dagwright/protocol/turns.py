@@ -42,7 +42,7 @@ MAX_EXPLANATION_BYTES = 400
 MAX_OUTCOME_BYTES = 400
 """Maximum size of the outcome of a turn that a session stores."""
 MAX_NAMES = 100
-"""Maximum number of names in a session: a planner accepts no more. The newest names stay."""
+"""Maximum number of named entities in a session: a planner accepts no more. The newest entities stay."""
 MAX_LOOKUP_BYTES = 2_000
 """Maximum size of an encoded lookup that a session stores; a larger lookup is searched again."""
 MAX_LOOKUPS = 100
@@ -156,7 +156,7 @@ class TurnEnd:
         outcome: outcome on one line.
         response: answer of the run, if `outcome` does not contain the whole answer.
         response_ref: reference of the full answer, `{"ref", "paths"}`, if the answer is in the payload store.
-        names: names that the run set -> `{"id", "name", "kind"}`.
+        names: name of each entity that the run set -> `{"id", "name", "kind"}`.
         resolved_lookups: entities found by lookups of the run.
         has_failed_lookup: whether the run failed because of a lookup, whose entity may no longer exist.
     """
