@@ -288,7 +288,7 @@ class Engine:
             and self._limits.is_draining(history_use)
             and not self._limits.is_at_limit(history_use)
         ):
-            self._drain_timer.set(now_s() + limits.DRAIN_S)
+            self._drain_timer.set(now_s() + limits.HISTORY_DRAIN_S)
 
     def _end_drain(self, at: float) -> None:  # noqa: ARG002 - an event
         self._limits.end_drain()

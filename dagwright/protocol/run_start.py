@@ -36,9 +36,9 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     Args:
         plan: `None` while the run has not loaded it.
     """
-    snapshot_s = run_input.snapshot.deadline_s if run_input.snapshot is not None else None
-    if snapshot_s is not None:
-        return None if math.isinf(snapshot_s) else snapshot_s
+    snapshot_deadline_s = run_input.snapshot.deadline_s if run_input.snapshot is not None else None
+    if snapshot_deadline_s is not None:
+        return None if math.isinf(snapshot_deadline_s) else snapshot_deadline_s
     limits = (plan.deadline_s if plan is not None else None, run_input.deadline_s)
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -88,7 +88,7 @@ async def short_history_client(tmp_path_factory: pytest.TempPathFactory) -> Asyn
 @pytest.fixture(scope="module")
 def low_history_limits() -> Iterator[None]:
     """History limits that a small run reaches. Waits before continue-as-new and before sub-plan checks are short."""
-    with patch.multiple(limits, DRAIN_AT_EVENTS=400, DRAIN_S=0.3, SUB_PLAN_CHECK_S=0.3):
+    with patch.multiple(limits, DRAIN_AT_EVENTS=400, HISTORY_DRAIN_S=0.3, SUB_PLAN_CHECK_S=0.3):
         yield
 
 

@@ -74,7 +74,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
     serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
-    monkeypatch.setattr(limits, "DRAIN_S", 0.3)
+    monkeypatch.setattr(limits, "HISTORY_DRAIN_S", 0.3)
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)

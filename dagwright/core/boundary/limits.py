@@ -50,7 +50,7 @@ MAX_INLINE_VALUE_BYTES = 8 * 1024
 documents."""
 MAX_INPUT_PLAN_NODES = 20_000
 """Maximum number of nodes of a compiled plan in the input of a run, including sub-plans. This many nodes take half a
-second of workflow code, and a workflow task may take two seconds."""
+second of workflow code, which may run for two seconds at a time."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Maximum size of the encoded inputs of a plan. The input of the workflow also contains the plan, of up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
@@ -86,15 +86,15 @@ MAX_DOCUMENT_NODES = 300
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
 command line reads the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
-"""Size of the arguments that one workflow task sends. More than 4 MB would block the run."""
+"""Size of the arguments after which one workflow task starts no more calls. More than 4 MB would block the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
-"""History size at which no new tasks start; the server ends a run at 50 MB."""
+"""Hard limit of the history size: no task starts, even after `HISTORY_DRAIN_S`. The server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 24_000
-"""Number of events at which no new tasks start: the replay of a longer history can take more than `WORKFLOW_TASK_S`.
-The server ends a run at 51,200."""
+"""Hard limit of the number of events: no task starts, even after `HISTORY_DRAIN_S`. The replay of a longer history can
+take more than `WORKFLOW_TASK_S`. The server ends a run at 51,200 events."""
 DRAIN_AT_EVENTS = 8_000
-"""Number of events at which a run starts no new tasks, waits for running tasks, and continues as new: the history
-replays in about one second (docs/decisions/0048)."""
+"""Number of events at which a run drains: it starts no new tasks, waits for running tasks for up to `HISTORY_DRAIN_S`,
+and continues as new. A history of this length replays in about one second (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
@@ -148,8 +148,9 @@ MAX_SUB_PLAN_CHECK_S = 3_600.0
 """Longest time between two such checks."""
 MAX_SUB_PLANS_PER_CHECK = 500
 """Maximum number of sub-plans that one check includes."""
-DRAIN_S = 60.0
-"""How long a run at a history limit waits for running tasks. A task that takes longer does not delay other tasks."""
+HISTORY_DRAIN_S = 60.0
+"""How long a draining run waits for running tasks before it starts new tasks again, so a long task does not delay other
+tasks."""
 INTERNAL_HEARTBEAT_S = 3.0
 """Heartbeat timeout of the run's internal activities, after which another worker repeats them."""
 LARGE_HEARTBEAT_S = 15.0
