@@ -1,6 +1,6 @@
 """Tools: typed Python functions that a plan calls by name, and declarations of activities of other workers.
 
-`builtin` has the built-in tools. The package imports `protocol` and packages of lower layers.
+The subpackage `builtin` contains the built-in tools. `dagwright.tools` imports `protocol` and packages of lower layers.
 """
 
 from dagwright.core.model.tools import WorkerCard

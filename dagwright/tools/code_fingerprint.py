@@ -22,8 +22,8 @@ from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_fi
 
 _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _DAGWRIGHT = __name__.partition(".")[0]
-"""Package whose modules are not read: they are too many to be read at each start of a worker, and the set of its loaded
-modules differs between processes."""
+"""The modules of this package are not read: reading so many modules would slow each start of a worker, and the loaded
+modules of this package differ between processes."""
 _STANDARD_LIBRARY_FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
@@ -34,9 +34,9 @@ class CodeFingerprinter:
     """
 
     def __init__(self) -> None:
-        self._digests: dict[str, str] = {}
+        self._digest_by_file: dict[str, str] = {}
         self._needed_modules_by_name: dict[str, list[ModuleType]] = {}
-        self._fingerprints: dict[str, list[str]] = {}
+        self._fingerprints_by_module: dict[str, list[str]] = {}
 
     def fingerprint(self, function: Callable[..., Any] | None) -> str | None:
         """Return a fingerprint that is equal for equal code, also in another process.
@@ -59,9 +59,9 @@ class CodeFingerprinter:
 
     def _module_fingerprints(self, tool_module: ModuleType) -> list[str]:
         """Return the sorted fingerprints of a tool's module and the modules that it needs."""
-        if tool_module.__name__ not in self._fingerprints:
-            self._fingerprints[tool_module.__name__] = self._collect_fingerprints(tool_module)
-        return self._fingerprints[tool_module.__name__]
+        if tool_module.__name__ not in self._fingerprints_by_module:
+            self._fingerprints_by_module[tool_module.__name__] = self._collect_fingerprints(tool_module)
+        return self._fingerprints_by_module[tool_module.__name__]
 
     def _collect_fingerprints(self, tool_module: ModuleType) -> list[str]:
         modules = {tool_module.__name__: tool_module}
@@ -80,9 +80,9 @@ class CodeFingerprinter:
     def _fingerprint_of_module(self, module: ModuleType, *, is_tool_module: bool) -> str:
         file = _file_of(module)
         if is_tool_module or _is_user_code(module):
-            if file not in self._digests:
-                self._digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-            return self._digests[file]
+            if file not in self._digest_by_file:
+                self._digest_by_file[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            return self._digest_by_file[file]
         package = module.__name__.partition(".")[0]
         return f"{package} {getattr(sys.modules.get(package), '__version__', '')}"
 

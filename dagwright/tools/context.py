@@ -34,7 +34,8 @@ from dagwright.tools.result_json import plain_json
 CallModel = Callable[[ModelCall], Awaitable[ModelResponse]]
 """Make one model call; `complete` of a `ModelClient` is such a function."""
 
-PURPOSE = "tool"
+DEFAULT_PURPOSE = "tool"
+"""Label of a tool's model calls without a `purpose`."""
 _POLL_INTERVAL_S = 0.1
 """How often a thread that waits for a response checks for cancellation."""
 
@@ -289,7 +290,7 @@ class ToolContext:
 
     @property
     def effects(self) -> str:
-        """Effects of the call; `idempotent` also if only the plan declares that the call may be repeated."""
+        """Effects of the call. If the plan declares that a `write` call may be repeated, they are `idempotent`."""
         return self._identity.effects
 
     @property
@@ -315,7 +316,7 @@ class ToolContext:
         self,
         messages: str | Sequence[Message],
         *,
-        purpose: str = PURPOSE,
+        purpose: str = DEFAULT_PURPOSE,
         output: OutputSchema | Mapping[str, Any] | None = None,
         config: ModelConfig | None = None,
         tools: Sequence[OfferedTool] = (),
@@ -327,7 +328,8 @@ class ToolContext:
         Args:
             messages: the conversation; a string is a user message.
             purpose: label of the model call, at the provider and in logs.
-            output: JSON Schema of the response's `output`; without it, the response is a `text`.
+            output: JSON Schema of the answer. With a schema, the answer is in the response's field `output`; without a
+                schema, in the field `text`.
             config: model configuration; the worker's settings apply to unset fields.
             tools: tools that the model may request; the calling tool decides whether to call them.
 

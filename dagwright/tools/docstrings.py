@@ -26,7 +26,7 @@ class Documentation:
 
 
 def parse_docstring(function: Callable[..., Any]) -> Documentation:
-    """Parse the docstring of `function`; empty if it has none."""
+    """Parse the docstring of `function`. Without a docstring, the result is empty."""
     lines = (inspect.getdoc(function) or "").splitlines()
     section_start = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
     summary = one_line(" ".join(lines[:section_start]))

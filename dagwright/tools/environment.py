@@ -52,7 +52,8 @@ class ToolEnvironment:
 
     Args:
         files_root: root folder of the file tools.
-        files_root_is_explicit: whether a setting names the root; runs that belong to an owner of API keys require this.
+        files_root_is_explicit: whether a setting names the root. If not, the file tools reject the calls of runs that
+            were started with an API key.
         protected_paths: paths that the file tools never access.
         allow_private_addresses: whether `http_request` may connect to private addresses.
         serper_api_key: key of the web search; if `None`, `web_search` fails with a message that names the setting.

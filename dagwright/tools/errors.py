@@ -15,7 +15,7 @@ ToolError                 subclasses differ in what happens next
 ├── MissingPart           final: the stored value has no value at the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
 ├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started
-├── ResultNotStored       the payload store did not accept the result; a `write` is not repeated
+├── ResultNotStored       retried unless the tool is a `write`: the payload store did not accept the result
 └── NotInRegion           repeated as an activity: a pure tool calls a model, which is impossible inside a region
 ToolLoadError             a `--tools` value without usable tools; the message is one sentence for the user
 NoToolContext             `context()` was called outside of a tool

@@ -1,4 +1,7 @@
-"""Find the imports of a module in its source, including namespace packages, constants and imports inside functions."""
+"""Find the modules that a module imports, by parsing its source.
+
+The search also finds namespace packages, modules of which only a constant is imported, and imports inside functions.
+"""
 
 import ast
 import functools
@@ -46,10 +49,10 @@ def imported_modules(module: ModuleType, file: str, *, excluded_package: str) ->
 
 @functools.lru_cache(maxsize=64)
 def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
-    return tuple(_names_of(ast.parse(source), package))
+    return tuple(_names_in_imports(ast.parse(source), package))
 
 
-def _names_of(tree: ast.Module, package: str) -> Iterator[str]:
+def _names_in_imports(tree: ast.Module, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

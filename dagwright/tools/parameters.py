@@ -42,8 +42,8 @@ class Parameters:
             arguments.
         keyword_of_field: field of the arguments model -> keyword; empty for a model parameter.
         extra_adapter: validates arguments that have no parameter of their name; `None` rejects such arguments.
-        plain_parameters: names of the parameters without custom validators, which accept exactly the values of the
-            schema.
+        plain_parameters: names of the parameters without custom validators. Each accepts exactly the values that the
+            schema allows.
     """
 
     schema: Mapping[str, Any]
@@ -129,7 +129,7 @@ def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Paramete
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool are passed by name")
         if parameter.annotation is parameter.empty and parameter is parameters[0] and parameter.name in ("self", "cls"):
-            raise TypeError("it is a method; decorate a function instead, which may call the method")
+            raise TypeError("it is a method; decorate a function that calls the method")
         if parameter.annotation is parameter.empty:
             advice = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
             raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {advice}")
@@ -192,7 +192,7 @@ def _output_schema(hint: _Hint) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the closure variables that have a value. During decoration, the name of a recursive tool has none yet."""
+    """Return the closure variables that have a value. While a recursive tool is decorated, its name has no value."""
     definitions: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):

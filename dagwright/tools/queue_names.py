@@ -51,10 +51,10 @@ def base_queue_of(queue: str, reference: str) -> str | None:
 
 
 def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool) -> list[str]:
-    """Return the options of `dagwright worker` that serve a queue.
+    """Return the options with which `dagwright worker` serves a queue.
 
     Args:
-        references: tools and agents of the run that waits for a worker, as in its memo.
+        references: tools and agents of the run that waits for a worker, as in the memo of the run.
         is_run_queue: whether the workflow of the run uses the queue. A worker without tools may serve such a queue.
     """
     options = options_of_references(references)

@@ -103,7 +103,7 @@ class _SecretForms:
     def quoted_forms_pattern(self) -> str:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
-        # Longer runs before a secret are not redacted, because the search would take quadratic time.
+        # Without a limit for the leading run of whitespace or backslashes, the search would take quadratic time.
         first_part = _pattern_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
         return first_part + "".join(map(_pattern_of_part, parts[1:]))
 

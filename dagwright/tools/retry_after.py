@@ -10,7 +10,7 @@ from dagwright.core.boundary.limits import MAX_DELAY_S
 
 _MAX_DELAY = timedelta(seconds=MAX_DELAY_S)
 _BUSY_STATUSES = (429, 503)
-"""Statuses with which a service requests a delay (RFC 6585, 4, and RFC 9110, 15.6.4)."""
+"""Statuses with which a service requests a delay (RFC 6585, section 4; RFC 9110, section 15.6.4)."""
 
 
 def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) -> timedelta | None:
@@ -20,8 +20,8 @@ def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) 
         headers: names in lower case, or a mapping that ignores case.
         now: current time, for converting a date in the header to a delay; by default, the time of the clock.
 
-    Source: RFC 9110, 10.2.3; `retry-after-ms` as OpenAI and Azure send it; LiteLLM's proxy prefixes the headers of the
-    service that it calls.
+    Sources: RFC 9110, section 10.2.3, for `retry-after`. OpenAI and Azure send `retry-after-ms`. LiteLLM's proxy adds a
+    prefix to the headers of the service that it calls.
     """
     milliseconds = headers.get("retry-after-ms", "")
     if re.fullmatch(r"\d{1,12}(\.\d+)?", milliseconds):

@@ -21,7 +21,7 @@ from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
 NAME_LIMIT_BYTES = 200
-"""The limit of node IDs. In Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
+"""Maximum size of a tool name or node ID. In Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
 
 _MAX_CACHED_VERSIONS = 512
 """Maximum number of cached versions. A process has about 100 tools, and creates some of them repeatedly."""

@@ -97,11 +97,11 @@ def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by 
         secret_hosts=secret_hosts,
     )
     models, tool_environment = ModelAccess(ask, running_loop()), environment or ToolEnvironment(Path())
-    call = ToolContext(
+    running_context = ToolContext(
         identity, recorded_call.cancellation, send_heartbeat=send_heartbeat, environment=tool_environment, models=models
     )
-    recorded_call.read_locations = call.read_locations
-    with active_context(call):
+    recorded_call.read_locations = running_context.read_locations
+    with active_context(running_context):
         yield recorded_call
 
 

@@ -63,14 +63,14 @@ def _import_reference(reference: str, folder: Path) -> tuple[str, ModuleType]:
         path = (folder / reference).resolve()
         if not path.is_file():
             raise ToolLoadError(f"The tools file {reference} does not exist")
-        _append_to_path(path.parent)
+        _append_to_sys_path(path.parent)
         return str(path), _import_file(reference, path)
-    _append_to_path(folder)
+    _append_to_sys_path(folder)
     return reference, _import_by_name(reference)
 
 
-def _append_to_path(folder: Path) -> None:
-    # At the end of the path, so that a file next to the tools does not shadow an installed module.
+def _append_to_sys_path(folder: Path) -> None:
+    # At the end of `sys.path`, so that a file next to the tools does not shadow an installed module.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

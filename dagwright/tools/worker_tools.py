@@ -33,8 +33,8 @@ class SubGoal:
         id: its number; in a plan without sub-goals, the ID of the node.
         worker: name of the worker tool.
         description: the planner's description of the sub-goal; may be empty.
-        outputs: the slots of the worker tool.
-        inputs: argument -> `{"from_sub_goal", "slot"}`, or a list of them.
+        outputs: the output slots of the worker tool.
+        inputs: argument -> `{"from_sub_goal", "slot"}`, or a list of such objects.
         params: the arguments that are not in `inputs`, with their values.
     """
 

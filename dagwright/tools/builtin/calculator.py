@@ -166,7 +166,7 @@ class _Evaluator:
 
     def _literal(self, node: ast.Constant) -> Fraction:
         number = Decimal(ast.get_source_segment(self._text, node) or "")
-        # Fewer digits than the size limit allows: a decimal digit has 3.3 bits.
+        # A decimal digit has 3.3 bits, so a number with at most this many digits is within the size limit.
         if abs(number.adjusted()) > SIZE_LIMIT_BITS // 4:
             raise _too_large_error()
         return Fraction(number)

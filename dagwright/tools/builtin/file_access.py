@@ -26,9 +26,10 @@ from dagwright.tools.protected_paths import PathGuard
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe must not block the call; it is rejected after opening."""
+"""With `O_NONBLOCK`, because opening a pipe would block the tool. The pipe is rejected after it is opened."""
 _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
+"""Flags for the temporary file that replaces a file. They lack `O_TRUNC`: the temporary file is truncated only after a
+check that it has no other hard link."""
 
 PATH_LIMIT = 1_000
 """Maximum length of a path in characters. It limits the folders of the path, which are all open at the same time."""
@@ -222,7 +223,7 @@ class FileAccess:
                 "The run was started with an API key, so the file tools need a folder of their own: set "
                 "DAGWRIGHT_FILES_ROOT on the worker; each owner gets a subfolder"
             )
-        # The memo of a run may contain any text.
+        # The owner is read from the memo of the run, which may contain any text.
         if owner is not None and owner != ALL_OWNERS and not is_owner_name(owner):
             raise GiveUp(f"The run belongs to {owner!r:.80}, which is not a valid folder name")
         real_root = self._environment.files_root.resolve()
@@ -259,7 +260,7 @@ def _open_descendant(folder: OpenFolder, parts: Sequence[str], *, create: bool) 
 
 
 def parts_of(path: str) -> list[str]:
-    """Return the components of a path in the root; none for the root itself.
+    """Return the components of a path in the root; an empty list for the root itself.
 
     Raises:
         GiveUp: the path is absolute, leaves the root, or contains a hidden name.

@@ -124,7 +124,7 @@ def _files_in(top_folder: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]
 
 
 def _lines_containing(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:
-    """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
+    """Return the lines of a file that contain a text; `None` if the file is unreadable, too large or not text."""
     try:
         with folder.file(entry.name) as file:
             content = file.read(SEARCHED_FILE_LIMIT_BYTES + 1)

@@ -54,7 +54,8 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     """Fill values into a template.
 
     Raises:
-        ValueError: the template is invalid or not allowed, a value is missing, or the text is too long.
+        ValueError: the template is invalid or not allowed, a value is missing, the text is too long, or rendering takes
+            too long.
     """
     environment = _Sandbox()
     source = _DOLLAR_REFERENCE.sub(r"{{\1}}", template)

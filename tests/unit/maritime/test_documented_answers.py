@@ -12,7 +12,7 @@ from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as SUMMARY_PURPOSE
 from dagwright.tools.builtin.word_problems import PURPOSE as CALCULATION_PURPOSE
-from dagwright.tools.context import PURPOSE as TOOL_PURPOSE
+from dagwright.tools.context import DEFAULT_PURPOSE as TOOL_PURPOSE
 from dagwright_maritime import (
     clarification,
     helpdesk,

@@ -96,7 +96,7 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_hint() -> None:
     for function, message in (
         (count, missing_type_message),
         (sell, wrong_type_message),
-        (_Shop.count, "Tool 'count': it is a method; decorate a function instead"),
+        (_Shop.count, "Tool 'count': it is a method; decorate a function that calls the method"),
         (_Shop().count, "@tool takes a function, not a method: write a function that calls it"),
         (partial(count, 1), "@tool takes a function, not a partial: write a function that calls it"),
     ):
