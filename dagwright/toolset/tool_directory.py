@@ -67,14 +67,14 @@ async def find_tool(
 
 async def published_tools_of_plan(
     plan: Any,
-    tools: Mapping[str, ToolDeclaration],
+    known_tools: Mapping[str, ToolDeclaration],
     store: PayloadStore,
     *,
     task_queue: str,
     context: Mapping[str, Any] | None = None,
     dialect: str | None = None,
 ) -> Mapping[str, ToolDeclaration]:
-    """Return the published declarations of the tools that a plan needs and `tools` lacks.
+    """Return the published declarations of the tools that a plan needs and `known_tools` lacks.
 
     Args:
         plan: an uncompiled plan.
@@ -84,9 +84,9 @@ async def published_tools_of_plan(
     Raises:
         PlanInvalid: the plan has problems other than unknown tools.
     """
-    names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
+    names = await asyncio.to_thread(unknown_tools, plan, known_tools, context=context, dialect=dialect)
     published_tools = await find_published_tools(store, names, task_queue=task_queue)
-    agent_tools = [name for card in agent_cards(published_tools) for name in card.tools if name not in tools]
+    agent_tools = [name for card in agent_cards(published_tools) for name in card.tools if name not in known_tools]
     return {**published_tools, **await find_published_tools(store, agent_tools, task_queue=task_queue)}
 
 
@@ -96,7 +96,7 @@ def has_unknown_tools(plan_invalid: PlanInvalid) -> bool:
 
 
 async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
-    """Publish cards by version, for workers that have another version; if the store is unavailable, log a warning."""
+    """Publish cards for workers that have other versions of the cards; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
         async with asyncio.TaskGroup() as group:

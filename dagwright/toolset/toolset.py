@@ -55,15 +55,15 @@ class Toolset:
     """The tools of a process.
 
     Args:
-        built_in: built-in tools, tools of plugins and agents of the database, served on the task queue of the
+        built_in: built-in tools, agents of the database, and tools of plugins, served on the task queue of the
             workflows.
         user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
             the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, with absolute paths, so that another
             command can load the same tools.
-        database_url: the database of the stored agents.
+        database_url: URL of the database of the stored agents.
         store: store of large values; opened on first use.
-        webhook: receives notifications about requests of runs to people.
+        webhook: is notified when a run requests something from a person.
         models: the model service and its settings; opened on first use.
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: agents of `--agents`; each agent is a tool too.
