@@ -226,7 +226,7 @@ class ModelClient:
     async def _send_with_capabilities(
         self, prepared_call: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
-        """Send a request with the known capabilities of the server, reduced after each rejection of its form.
+        """Send a request. If the server rejects the form of the request, reduce the capabilities and send it again.
 
         Raises:
             ServiceError: the request failed.

@@ -25,7 +25,9 @@ from dagwright.tools.result_json import DEPTH_LIMIT
 _MAX_PROBLEMS = 5
 _MAX_TOKENS = 10**8
 """Maximum plausible number of tokens of a call; if a server reports more, the usage of the call is unknown."""
-_INVALID_RESULT = "it has an invalid number or lone surrogate, a key twice with different values, or too deep nesting"
+_INVALID_RESULT_PROBLEM = (
+    "it has an invalid number or lone surrogate, a key twice with different values, or too deep nesting"
+)
 _ENCLOSING_DEPTH = 10
 """Nesting levels reserved for the lists and objects that contain an answer, in a node result or in arguments."""
 
@@ -107,7 +109,7 @@ def to_stream_chunk(body: Any) -> Any:
     parse_completion(body)
     choice = body["choices"][0]
     message = choice["message"]
-    # Streamed calls are identified by their index. A non-streamed response has no indexes, and may have no IDs either.
+    # Streamed tool calls are identified by an index. A response without streaming has no indexes, and may have no IDs.
     calls = [
         {**call, "index": index} if isinstance(call, Mapping) else call
         for index, call in enumerate(_list_or_empty(message.get("tool_calls")))
@@ -356,7 +358,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
     validator, problems = validator_of(output.schema), ""
     for json_value in json_values(text):
         if not _is_valid_result(json_value):
-            problems = problems or _INVALID_RESULT
+            problems = problems or _INVALID_RESULT_PROBLEM
             continue
         if mode is OutputMode.SCHEMA and prepared_call.strict_schema is not None:
             candidates = [prepared_call.strict_schema.from_strict(json_value), json_value]

@@ -231,7 +231,7 @@ def parse_error_body(content: Any, text: str) -> ErrorContent:
     """Parse an error body.
 
     Args:
-        content: JSON of the body, without the enclosing `error`; `None` or a string if the body is not JSON.
+        content: JSON of the body, with or without the enclosing `error`; `None` or a string if the body is not JSON.
         text: the whole body as received.
     """
     if isinstance(content, Mapping):

@@ -19,7 +19,7 @@ from dagwright.core.errors import DagwrightError
 SHIPPED_PRICES_FILE = Path(__file__).with_name("prices.yaml")
 _TOKENS_PER_PRICE = 1_000_000
 _DATE_SUFFIX = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
-"""Date suffix of the name of a snapshot. A snapshot costs as much as its model."""
+"""Date at the end of the name of a model snapshot. A snapshot has the price of the model without the date."""
 _FIELDS = ("prompt", "cached", "completion")
 
 

@@ -26,7 +26,7 @@ class ToolNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         names = list(dict.fromkeys(names))
-        protocol_names = [protocol_name(name) for name in names]
+        protocol_names = [to_protocol_name(name) for name in names]
         self._protocol_names = {
             name: allowed_name if protocol_names.count(allowed_name) == 1 or allowed_name == name else _with_hash(name)
             for name, allowed_name in zip(names, protocol_names, strict=True)
@@ -35,14 +35,14 @@ class ToolNames:
 
     def protocol_name(self, name: str) -> str:
         """Return the protocol name of a tool, even if the tool is no longer offered."""
-        return self._protocol_names.get(name) or protocol_name(name)
+        return self._protocol_names.get(name) or to_protocol_name(name)
 
     def tool_name(self, name: str) -> str:
         """Return the tool name for a protocol name. An unknown name is returned unchanged for the error message."""
         return self._tool_names.get(name, name)
 
 
-def protocol_name(name: str) -> str:
+def to_protocol_name(name: str) -> str:
     """Convert a name to a name that the protocol allows."""
     allowed_name = _FORBIDDEN_CHARACTERS.sub("_", name)
     return allowed_name if 1 <= len(allowed_name) <= _MAX_TOOL_NAME_CHARACTERS else _with_hash(name)
@@ -155,7 +155,7 @@ class PreparedCall:
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:
-    """Return the schema of the answer as an object. An answer of another type is wrapped in `value`."""
+    """Return a schema that requires an object. If the answer is not an object, the object has the answer in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
     definitions = {keyword: output.schema[keyword] for keyword in ("$defs", "definitions") if keyword in output.schema}

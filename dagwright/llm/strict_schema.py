@@ -19,7 +19,7 @@ _SUPPORTED_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 _SUPPORTED_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
 _WRAPPER_PROPERTY = "value"
 """Property of the object that wraps an answer that is not an object."""
-_JSON_TEXT = "The value as a text of JSON."
+_JSON_TEXT_DESCRIPTION = "The value as a text of JSON."
 _NULL: Schema = {"type": "null"}
 
 
@@ -135,7 +135,10 @@ def _merge_all_of(schema: Schema, root: Schema) -> Schema:
 def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     if not isinstance(schema, Mapping) or (_requires_json_text(schema) and "allOf" not in schema):
         description = schema.get("description") if isinstance(schema, Mapping) else None
-        return {"type": "string", "description": f"{description} {_JSON_TEXT}" if description else _JSON_TEXT}
+        return {
+            "type": "string",
+            "description": f"{description} {_JSON_TEXT_DESCRIPTION}" if description else _JSON_TEXT_DESCRIPTION,
+        }
     if "$ref" in schema:
         # Strict mode allows no keywords next to a reference.
         return {"$ref": schema["$ref"]}

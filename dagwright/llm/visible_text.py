@@ -1,4 +1,4 @@
-"""Extracts the text for people from an answer that the model is still writing. Pure."""
+"""Extract the text for people from an answer that the model is still writing."""
 
 import re
 
@@ -23,17 +23,17 @@ class VisibleText:
     def __init__(self, field: str) -> None:
         self._field = field
         self._received_text = ""
-        self._first_surrogate = ""
+        self._pending_surrogate = ""
         self._extracted_text = ""
 
     def add(self, chunk: str) -> None:
         """Add the next piece of the answer."""
         if len(self._received_text) >= MAX_STREAMED_CHARACTERS:
             return
-        chunk = self._first_surrogate + chunk
+        chunk = self._pending_surrogate + chunk
         # A surrogate pair may be split between two pieces.
-        self._first_surrogate = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
-        self._received_text += without_lone_surrogates(chunk[: len(chunk) - len(self._first_surrogate)])
+        self._pending_surrogate = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
+        self._received_text += without_lone_surrogates(chunk[: len(chunk) - len(self._pending_surrogate)])
 
     @property
     def text(self) -> str:
