@@ -19,7 +19,7 @@ from dagwright.tools.spec import ToolSpec
 from dagwright.tools.tool_references import agents_reference
 
 PASSED_CARDS_SOURCE = "agents"
-"""Value of `sources` for agents passed to `Worker(agents=[...])` as cards rather than read from a file."""
+"""Value of `ToolRegistry.sources` for agents passed to `Worker(agents=[...])` as cards rather than read from a file."""
 _WRITE_SERVICE_MAX_ATTEMPTS = 3
 """Maximum attempts of a service call with effects `write`. Only a call that did not start is retried."""
 
@@ -47,7 +47,7 @@ def agent_tools(
 
 
 def declare_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
-    """Return the declarations of agents, in order; without functions, because only workers call them."""
+    """Return a tool for each agent, in order. The tools have no functions, because only workers call agents."""
     return ToolRegistry.of(*(ToolSpec(_declaration_of(card)) for card in cards))
 
 

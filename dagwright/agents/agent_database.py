@@ -1,6 +1,7 @@
 """Load agents from the database for plans and workers. A database file without agents is not opened with SQLAlchemy.
 
-Every command loads these agents, and most users have none: importing SQLAlchemy takes longer than running `check`.
+Every command loads these agents, but most users have none, and importing SQLAlchemy takes longer than the whole
+command `check`.
 """
 
 import logging
@@ -24,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
-    """Return the cards that new plans use, by name. If the database is unreadable, log a warning and return `()`.
+    """Return the cards that new plans use, sorted by name; `()` with a logged warning if the database is unreadable.
 
     Raises:
         MissingExtra: the libraries that read the database are not installed.
@@ -32,12 +33,12 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
     if not _may_have_agents(database_url):
         return ()
     require_extra(database_extra(database_url))
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module docstring
 
-    from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module
-    from dagwright.database.database import Database  # noqa: PLC0415 - see the module
-    from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module
-    from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module
+    from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module docstring
+    from dagwright.database.database import Database  # noqa: PLC0415 - see the module docstring
+    from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module docstring
+    from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module docstring
 
     try:
         database = Database(database_url, AGENTS)
@@ -81,12 +82,12 @@ class StoredAgentTools:
         if not _may_have_agents(self._database_url):
             return None
         require_extra(database_extra(self._database_url))
-        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module docstring
 
-        from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module
-        from dagwright.database.database import Database  # noqa: PLC0415 - see the module
-        from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module
-        from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module
+        from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module docstring
+        from dagwright.database.database import Database  # noqa: PLC0415 - see the module docstring
+        from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module docstring
+        from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module docstring
 
         database = Database(self._database_url, AGENTS)
         try:

@@ -68,7 +68,7 @@ class AgentRegistry:
         return self.cards[name]
 
     def missing_tools(self, tools: Iterable[str]) -> dict[str, list[str]]:
-        """Return name of an agent -> names of its tools that do not exist."""
+        """Return the tools of agents that are not in `tools`: name of the agent -> names of the tools."""
         known_tools = frozenset(tools)
         missing_by_agent = {card.name: [name for name in card.tools if name not in known_tools] for card in self}
         return {name: missing_names for name, missing_names in missing_by_agent.items() if missing_names}
