@@ -1,7 +1,7 @@
 """MCP servers: each tool of a server becomes a tool of a plan, with its own activity.
 
 The configuration is the `mcpServers` JSON of other MCP clients. The SDK takes over a second to import, so only
-`dagwright.mcp_client.session` imports it, and only to connect to a server. Imports `tools` and `core`.
+`dagwright.mcp_client.session` imports it, and only to connect to a server. The package imports `tools` and `core`.
 """
 
 from dagwright.mcp_client.config import Variables

@@ -1,8 +1,8 @@
 """Read a file of MCP servers: `{"mcpServers": {name: server}}`, the format of other MCP clients.
 
 A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). The key `dagwright` contains
-settings of Dagwright, such as effects and timeouts, for all tools of the server and for single tools. `${NAME}` in any
-string is replaced by an environment variable.
+settings of Dagwright, such as effects and timeouts, for all tools of the server and for single tools. `${NAME}` in a
+string is replaced by an environment variable, except under the key `dagwright`.
 """
 
 import hashlib
@@ -197,7 +197,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _ServerInvalid(Exception):
-    """Problems of a server: path inside the server -> message."""
+    """Problems of a server, each with its path inside the server and a message."""
 
     def __init__(self, *problems: tuple[tuple[str | int, ...], str]) -> None:
         super().__init__(problems)

@@ -82,8 +82,8 @@ def _list_tools(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
         except BaseException as error:
             listings_future.set_exception(error)
 
-    # Use a separate event loop, because the caller may run on a loop, which is blocked while it waits. Use a daemon
-    # thread, so a server that hangs does not block the exit of the process.
+    # Use a separate event loop: if the caller runs on an event loop, this function blocks that loop.
+    # Use a daemon thread, so a server that hangs does not block the exit of the process.
     threading.Thread(target=list_tools, name="mcp", daemon=True).start()
     return listings_future.result()
 

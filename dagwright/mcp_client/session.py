@@ -47,9 +47,12 @@ OnProgress = Callable[[float, float | None], None]
 
 @dataclass(slots=True)
 class _HttpResponse:
-    """Status of the HTTP response to one request, the delay that it requests, and the service that requests it.
+    """Data of the HTTP response to one request, which the SDK does not expose.
 
-    The SDK does not expose them.
+    Args:
+        status: HTTP status.
+        retry_after: delay that the service requests.
+        requested_by: status and host of the service that requests the delay.
     """
 
     status: int | None = None
@@ -66,8 +69,8 @@ class McpSession:
     def __init__(self, server: ServerConfig) -> None:
         self._server = server
         self._stderr = StderrTail(server.name)
-        self._stop = asyncio.Event()
-        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._stop_event = asyncio.Event()
+        self._client_future: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._end_error: BaseException | None = None
         self.has_changed_tools = False
         """Whether the server has reported that its tools have changed since the last call of `tools`."""
@@ -84,12 +87,12 @@ class McpSession:
         """
         session = cls(server)
         try:
-            start_futures: set[asyncio.Future[Any]] = {session._client, session._session_task}
+            start_futures: set[asyncio.Future[Any]] = {session._client_future, session._session_task}
             await asyncio.wait(start_futures, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await session._cancel_session()
             raise
-        if session._client.done():
+        if session._client_future.done():
             return session
         if not session._session_task.done():
             await session._cancel_session()
@@ -99,7 +102,7 @@ class McpSession:
     @property
     def is_unusable(self) -> bool:
         """Whether calls are impossible, because the server has ended or the connection is lost."""
-        return self._stop.is_set() or self._session_task.done()
+        return self._stop_event.is_set() or self._session_task.done()
 
     @property
     def is_closed(self) -> bool:
@@ -121,7 +124,7 @@ class McpSession:
         Raises:
             RemoteFailed: the server does not list its tools.
         """
-        client = await self._client
+        client = await self._client_future
         self.has_changed_tools = False
         protocol_tools: list[dict[str, Any]] = []
         cursor: str | None = None
@@ -146,7 +149,7 @@ class McpSession:
         Raises:
             ToolError: the call failed; the subclass determines whether it is retried.
         """
-        client = await self._client
+        client = await self._client_future
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
             report_progress(progress, total)
@@ -171,7 +174,7 @@ class McpSession:
 
     def _to_tool_error(self, error: MCPError, http_response: _HttpResponse) -> Exception:
         if is_session_gone(error.code, error.message):
-            self._stop.set()
+            self._stop_event.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
             return RemoteFailed(f"the server ended during the call, so the result is unknown{self._last_output()}")
         status = http_response.status if http_response.status is not None and http_response.status >= 400 else None
@@ -185,13 +188,13 @@ class McpSession:
 
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
-        self._stop.set()
+        self._stop_event.set()
         _, running_tasks = await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
         if running_tasks:
             await self._cancel_session()
 
     async def _cancel_session(self) -> None:
-        """Cancel the session, which does not end by itself, and wait until it has ended."""
+        """Cancel a session that does not end by itself, and wait until the session has ended."""
         # Cancel the scope, not the task: the SDK's shutdown of a program is shielded from cancelled scopes only.
         self._scope.cancel()
         await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
@@ -207,19 +210,19 @@ class McpSession:
         except Exception as error:
             self._end_error = _first_leaf(error)
         finally:
-            self._stop.set()
+            self._stop_event.set()
         await asyncio.to_thread(self._stderr.wait)
 
     async def _keep_client_open(self) -> None:
         async with Client(
-            _report_end(self._open_transport(), self._stop.set),
+            _report_end(self._open_transport(), self._stop_event.set),
             message_handler=self._handle_message,
             client_info=mcp_types.Implementation(name="dagwright", version=__version__),
             cache=None,
         ) as client:
-            self._client.set_result(client)
+            self._client_future.set_result(client)
             listen_task = asyncio.create_task(self._listen(client))
-            await self._stop.wait()
+            await self._stop_event.wait()
             listen_task.cancel()
 
     async def _listen(self, client: Client) -> None:
