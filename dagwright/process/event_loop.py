@@ -1,7 +1,7 @@
 """The event loop of every process that serves runs: uvloop if the extra `uvloop` is installed.
 
-A worker spends its time on many short steps between the server and Python. On the benchmark of ordinary steps uvloop
-reduces the CPU time of the worker by a sixth (benchmarks/README.md). uvloop is not available on Windows.
+A worker spends its time on many short steps between the Temporal server and Python. On the benchmark of ordinary steps
+uvloop reduces the CPU time of the worker by a sixth (benchmarks/README.md). uvloop is not available on Windows.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Log where the event loop of a worker is blocked, while it is blocked.
 
-An async tool that works without `await` keeps all other calls of its worker from heartbeating, so the server times
-them all out with the same message. Only another thread can report the cause at that time.
+An async tool that works without `await` keeps all other calls of its worker from heartbeating. Temporal then times all
+these calls out with the same message. While the loop is blocked, only another thread can report the cause.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class _Watchdog:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.stop_event = threading.Event()
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._thread_id = threading.get_ident()
         self._stepped_at = time.monotonic()
 
     def run(self) -> None:
@@ -70,9 +70,9 @@ class _Watchdog:
         self._stepped_at = time.monotonic()
 
     def _log_blocked_loop(self, blocked_s: float) -> None:
-        frame = sys._current_frames().get(self._thread)
+        frame = sys._current_frames().get(self._thread_id)
         _LOG.warning(
-            "the event loop is blocked, so no call of this worker can heartbeat, and the server times them out: "
+            "the event loop is blocked, so the calls of this worker cannot heartbeat, and Temporal times them out: "
             "an async tool must not block; write it as a plain def, which runs in a thread, or await slow operations",
             where=_location_of(frame) if frame is not None else None,
             since_s=round(blocked_s, 1),

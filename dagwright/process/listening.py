@@ -1,6 +1,6 @@
 """A socket and an HTTP server within a process that has its own event loop and signal handlers.
 
-Used by the gateway and the MCP server.
+The gateway and the MCP server use this module.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""An event loop in a separate thread, for code without an event loop and for notebooks, whose loop is running."""
+"""An event loop in a separate thread, for code without an event loop and for notebooks, whose loop already runs."""
 
 import asyncio
 import threading

@@ -31,14 +31,15 @@ MEMORY_BYTES = 2 * 1024**3
 """Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
 _OUT_OF_MEMORY_EXIT_CODE = 71
 _NICENESS = 5
-"""Runs and requests have priority."""
+"""A pool process gives way to the processes that execute runs and serve requests."""
 _LENGTH_HEADER = struct.Struct(">Q")
 """Header of each message: its length in bytes. Messages are pickles, because both processes run this module."""
-_CHILD = (
+_CHILD_PROGRAM = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
     "from dagwright.process.process_pool import serve; serve()"
 )
-"""Run with `-I`, so that neither the current folder nor variables affect imports."""
+"""Program of a pool process. Python runs the program with `-I`, so that neither the current folder nor variables affect
+imports."""
 
 
 class ProcessLost(Exception):
@@ -116,7 +117,7 @@ class ProcessPool:
 
 
 async def _start_process() -> Process:
-    command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)]
+    command = [sys.executable, "-I", "-c", _CHILD_PROGRAM, json.dumps(sys.path)]
     # In a separate session: Ctrl-C in the terminal ends this process, which then ends the child.
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 

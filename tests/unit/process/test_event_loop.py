@@ -55,7 +55,7 @@ async def test_blocked_loop_is_logged_once_and_a_free_loop_is_not_logged(monkeyp
         await _block_loop(logged_event)
         await asyncio.sleep(0)
     (line,) = logs
-    assert line["event"].startswith("the event loop is blocked, so no call of this worker can heartbeat")
+    assert line["event"].startswith("the event loop is blocked, so the calls of this worker cannot heartbeat")
     assert (line["where"].startswith(f"_block_loop ({__file__}:"), line["since_s"] >= 0) == (True, True)
 
 
