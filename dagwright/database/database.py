@@ -194,7 +194,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _prepare_private_file(file: Path) -> None:
-    """Create the folder of a database file if it is missing, accessible to its owner only.
+    """Create a missing folder of a database file so that only its owner can access the folder.
 
     If only the owner can access the folder, also create the file, with the same access.
     """

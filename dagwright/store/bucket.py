@@ -1,7 +1,8 @@
 """A payload store in a bucket of Amazon S3 or a compatible service: one object per payload.
 
 boto3 finds credentials, region, endpoint and all other settings. It is imported at its first use. The age of a payload
-is the last-modified time of its object. Therefore `put` always writes the object, which also repairs damaged content.
+counts from the last-modified time of its object. Therefore `put` always writes the object, which also repairs damaged
+content.
 Cache entries are objects `cache/…` whose metadata contains the expiry time.
 """
 

@@ -6,8 +6,8 @@ that refers to the file.
 
 Cache entries are in `cache/ab` and are not synced; the modification time of their files is their expiry time.
 
-The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
-removers: a writer holds a shared lock from finding the file until its age is renewed; a remover holds an exclusive lock
+The age of a payload counts from the modification time of its file. A file lock (`flock`) on the file orders writers and
+removers. A writer holds a shared lock from finding the file until its age is renewed. A remover holds an exclusive lock
 from reading the age until the file is deleted. Readers need no lock.
 """
 

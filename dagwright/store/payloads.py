@@ -1,4 +1,4 @@
-"""The interface of payload stores; it imports nothing of Dagwright."""
+"""The interface of payload stores. This module imports no other module of Dagwright."""
 
 import hashlib
 import re

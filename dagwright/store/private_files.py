@@ -1,8 +1,8 @@
 """Folders and files that only their owner may read: the state folder and its content.
 
-Histories contain the arguments and results of all runs, so other users of the machine must not read them. The folder
-alone (mode 0700) excludes them; files get mode 0600 too, in case the mode of the folder is
-changed later.
+Histories contain the arguments and results of all runs, so other users of the machine must not read the histories. The
+mode of the folder (0700) alone excludes other users. Files have mode 0600 nevertheless, in case the mode of the folder
+is changed later.
 """
 
 import os
@@ -32,7 +32,7 @@ def make_private_folder(folder: Path) -> bool:
 
 
 def make_files_private(folders: Iterable[Path]) -> None:
-    """Set mode 0600 for the files directly in some folders; skip folders, links and files of other users."""
+    """Set mode 0600 for the user's own files directly in some folders; skip links."""
     for path in [path for folder in folders if folder.is_dir() for path in folder.iterdir()]:
         # Other commands may remove their lock files at this moment.
         with suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Like `write_private`, but readers see either the old or the new content, never partial content.
+    """Replace a file as `write_private` does, but atomically: readers see either the old or the new content.
 
     Raises:
         OSError: the file cannot be written.
