@@ -1,4 +1,4 @@
-"""Log lines: structlog on stderr, for people or as JSON, with workflow_id, node_id and attempt.
+"""Log lines: structlog on stderr, for people or as JSON, with `run_id`, `node_id` and `attempt`.
 
 All lines pass the root logger of the standard library, so lines of Temporal's SDK and of its `workflow.logger`
 (silent on replay) have the same format. Workflow code logs through `workflow.logger` and never imports this module;
@@ -40,7 +40,7 @@ _ACTIVITY_LOGGER = "temporalio.activity"
 _FAILED_MESSAGE = "Completing activity as failed"
 """Message that the SDK logs with a traceback for each failed attempt; see `temporalio/worker/_activity.py`."""
 _LOST_SERVER_MESSAGE = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
-"""Messages of the SDK's core, several per second, while the server is unavailable."""
+"""Messages of the SDK's core, several per second, while the Temporal server is unavailable."""
 _LOST_SERVER_LOG_INTERVAL_S = 30.0
 
 

@@ -88,7 +88,7 @@ _TEMPORAL_TLS_VARIABLES = (
     *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
     "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
 )
-"""Variables of Temporal's client. They are read here only because the file tools must not open these files."""
+"""Variables of Temporal's client that name files. They are read here only to keep the file tools from these files."""
 _PATH_SETTINGS = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may be the path of a file or folder."""
 _SQLITE_URL = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
@@ -116,7 +116,7 @@ class Settings(BaseModel):
     ui_url: str | None = None
     """Address of the Temporal UI, without a trailing slash, if `TEMPORAL_…` variables configure the server."""
     notify_url: str | None = None
-    """Webhook URL, called when a request opens, is escalated, answered or otherwise closed, and for each reminder."""
+    """Webhook URL, called when a request to a person opens, is escalated or closes, and for each reminder."""
     notify_secret: SecretStr | None = Field(default=None, validate_default=True)
     """Secret that signs webhook notifications; a value with the prefix `whsec_` is base64."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
@@ -276,7 +276,7 @@ class Settings(BaseModel):
             return None
         networks = [proxy.strip() for proxy in proxies.split(",")]
         try:
-            # Strict: the server ignores a network whose address has host bits.
+            # A network whose address has host bits is rejected, because uvicorn would ignore such a network.
             for network in networks:
                 ip_network(network)
         except ValueError:
@@ -321,7 +321,7 @@ class Settings(BaseModel):
 
     @property
     def rounds_limits(self) -> RoundsLimits:
-        """Return the default limits of questions in rounds."""
+        """Return the default limits of runs with the profile `rounds`."""
         return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s, self.synthesis)
 
     def settings_of_runs(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The errors of the Python API. All exceptions are a `DagwrightError`; a `Problem` is an entry of `PlanInvalid`."""
+"""The exceptions of the Python API, all subclasses of `DagwrightError`, and `Problem`, an entry of `PlanInvalid`."""
 
 from dagwright.client.client import WrongEventLoop
 from dagwright.client.errors import (
