@@ -16,7 +16,8 @@ from dagwright.core.errors import DagwrightError
 from dagwright.store.payloads import OWNERS, CacheEntry, PayloadStore, StoredPayload
 
 MARGIN = timedelta(days=1)
-"""Subtracted from each cutoff: the clocks of store, server and worker may differ, and the list of runs may lag."""
+"""Subtracted from each cutoff, because the list of runs may lag, and the clocks of the store, the Temporal server and
+the workers may differ."""
 _MAX_CONCURRENT_REMOVALS = 64
 
 
@@ -114,7 +115,7 @@ def _check_owner_namespaces(retention: NamespaceRetention, owner_namespaces: Col
     if retention.namespace_id not in owner_namespaces:
         raise RetentionUnknown(
             f"no worker of the namespace {retention.namespace} ({retention.namespace_id}) has used the store; start a "
-            "worker with this store, or check which server and store the command uses"
+            "worker with this store, or check which Temporal server and store the command uses"
         )
 
 

@@ -283,7 +283,7 @@ class FolderStore:
         # The store was used before, so the folder was replaced, or its disk is not mounted.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "
-            "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands of this server"
+            "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands of this Temporal server"
         )
 
     def _remove_old_drafts(self) -> None:

@@ -1,4 +1,4 @@
-"""The context of a running tool call, `context()`, and the model calls of the tool.
+"""`context()`, which returns the context of a running tool call, and the model calls of the tool.
 
 The wrapper in `activities` (or `dagwright.tools.testing`) creates the context and activates it around the call. A tool
 calls models with `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`; the creator of

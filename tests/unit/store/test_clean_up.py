@@ -92,7 +92,7 @@ UNKNOWN_ROOT_START = (
             [],
             {"owner_namespaces": ()},
             "no worker of the namespace default (me) has used the store; start a worker with this store, or check "
-            "which server and store the command uses",
+            "which Temporal server and store the command uses",
         ),
     ],
 )
