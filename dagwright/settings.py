@@ -114,7 +114,7 @@ class Settings(BaseModel):
     payload_store: str = Field(default_factory=lambda values: _path_in_state_dir(values, "payloads", ""))
     """Store of large values: an absolute folder, or `s3://bucket/prefix`."""
     ui_url: str | None = None
-    """Address of the Temporal UI, without a trailing slash, if `TEMPORAL_…` variables configure the server."""
+    """Address of the Temporal UI of a server that `TEMPORAL_…` variables configure, without a trailing slash."""
     notify_url: str | None = None
     """Webhook URL, called when a request to a person opens, is escalated or closes, and for each reminder."""
     notify_secret: SecretStr | None = Field(default=None, validate_default=True)

@@ -99,7 +99,7 @@ class StoredAgentTools:
 
 
 def _may_have_agents(database_url: str) -> bool:
-    """Return whether to query the database: always, except for an SQLite file without agents."""
+    """Return whether to query the database: always, except for a SQLite file without agents."""
     if not database_url.startswith("sqlite"):
         return True
     path = Path(database_url.partition(":///")[2].partition("?")[0])

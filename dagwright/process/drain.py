@@ -1,7 +1,8 @@
 """Draining: how long running calls continue after a process was requested to stop.
 
-All calls have `GRACE_S` to finish. Then they are cancelled, and Temporal retries them on another worker. Calls of
-`write` tools must not be repeated, so they continue until their own timeout, or until the limit `DAGWRIGHT_DRAIN_S`.
+All calls have `GRACE_S` to finish. Calls of `write` tools must not be repeated, so they may continue after this time,
+until their own timeout or the limit `DAGWRIGHT_DRAIN_S`. All other calls are cancelled after this time, and Temporal
+retries them on another worker.
 """
 
 import threading

@@ -29,7 +29,6 @@ BUILTIN_TOOL_NAMES = frozenset(
         "write_file",
     }
 )
-"""Names of the built-in tools."""
 
 
 @dataclass(frozen=True, slots=True)

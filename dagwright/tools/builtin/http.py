@@ -29,7 +29,8 @@ HttpUrl = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_ur
 MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5
 MAX_ATTEMPTS = 3
-"""Maximum attempts of one request. A request that changes something is retried only if it was not sent."""
+"""Maximum attempts of one request. A request that changes something is retried only if the service did not
+process it."""
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The safe methods (RFC 9110, section 9.2.1)."""
@@ -52,7 +53,8 @@ class HttpCall:
     Args:
         method: HTTP method in upper case.
         expected_statuses: statuses that count as success, in addition to 200 to 299.
-        is_repeatable: whether the request may be retried; other requests are retried only if they were not sent.
+        is_repeatable: whether the request may be processed twice. Other requests are retried only if the service did
+            not process them.
     """
 
     method: str
