@@ -116,7 +116,10 @@ def _normalize_approval(request: Request, answer: Any) -> dict[str, Any]:
     # A node of the plan can also request an APPROVAL; only the approval of a call has the purpose `approval`.
     is_call_approval = request.purpose == "approval"
     allowed_keys = ("approved", "reason", "arguments", "remember") if is_call_approval else ("approved", "reason")
-    parts = _check_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
+    example = '{"approved": true, "reason": "…"}'
+    if isinstance(answer, Mapping) and "selected" in answer:
+        raise BadAnswer(f"the request is an APPROVAL, not a SELECTION: approve or reject; as JSON {example}")
+    parts = _check_object(answer, allowed_keys, example)
     is_approved = parts.get("approved")
     if not isinstance(is_approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_short_json(is_approved)}")

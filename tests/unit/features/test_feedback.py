@@ -290,6 +290,9 @@ def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() ->
 
 _LABELLED_OPTIONS = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 _NOT_AN_OPTION = f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"'
+_NOT_A_SELECTION = (
+    'the request is an APPROVAL, not a SELECTION: approve or reject; as JSON {"approved": true, "reason": "…"}'
+)
 _NOT_AN_APPROVAL = (
     'the request is a SELECTION, not an APPROVAL: select an option, such as red; as JSON {"selected": ["x"]}'
 )
@@ -299,6 +302,7 @@ _NOT_AN_APPROVAL = (
     ("question", "answer", "problem"),
     [
         ({"type": "APPROVAL"}, 17, 'expected an object such as {"approved": true, "reason": "…"}, not 17'),
+        ({"type": "APPROVAL"}, {"selected": ["yes"]}, _NOT_A_SELECTION),
         ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
         ({"type": "SELECTION", "options": ["red", "blue"]}, {"approved": True}, _NOT_AN_APPROVAL),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
