@@ -148,7 +148,8 @@ async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Clie
             )
             await _check_namespace(client)
     except TimeoutError as error:
-        raise ServerUnreachable(f"{server_text} does not respond within {_CONNECT_TIMEOUT_S:g} s") from error
+        text = f"{server_text} does not respond within {_CONNECT_TIMEOUT_S:g} s; {_ADDRESS_SOURCE}"
+        raise ServerUnreachable(text) from error
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             raise ServerUnreachable(f"{server_text} has no namespace {namespace!r}") from error
@@ -159,10 +160,11 @@ async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Clie
 
 
 _ADDRESS_FORMAT = "an address is written HOST:PORT, such as localhost:7233"
+_ADDRESS_SOURCE = "TEMPORAL_ADDRESS or Temporal's config file names this server; without them, Dagwright starts one"
 _EXPLANATIONS = (
-    ("ConnectionRefused", "nothing listens there"),
-    ("dns error", "the host name is unknown"),
-    ("TimedOut", "the host does not respond"),
+    ("ConnectionRefused", f"nothing listens there; {_ADDRESS_SOURCE}"),
+    ("dns error", f"the host name is unknown; {_ADDRESS_SOURCE}"),
+    ("TimedOut", f"the host does not respond; {_ADDRESS_SOURCE}"),
     ("Unreachable", "there is no network route to the host"),
     ("ertificate", "its certificate is not trusted; see the TLS settings"),
     ("InvalidContentType", "it does not use TLS; remove the TLS settings and the API key, or use its TLS port"),
