@@ -30,7 +30,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, plan_text
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
 from tests.support.runs import serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.litellm
 
@@ -157,7 +157,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         prompt="You read mail.",
         tools=("echo",),
     )
-    bench, release_event = Bench(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     first_node = call("first", "hold", name="first")
     plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
     node_end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
@@ -169,14 +169,14 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     )
     key = SecretStr(PROXY_KEY)
     settings = Settings(state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=key)
-    async with proxy.upstream(*steps) as upstream, serving_runs(client, bench.registry(), settings=settings) as runs:
+    async with proxy.upstream(*steps) as upstream, serving_runs(client, harness.registry(), settings=settings) as runs:
         known_tools = {**runs.tools, (declaration := agent_declaration(card)).name: declaration}
         compiled, _ = prepare_goal("Read my mail.", known_tools, PlanningOptions())
         handle = await runs.start_compiled_plan(compiled)
         # The proxy forwards the stream piece by piece: the first tool runs while the model still writes.
-        await eventually(lambda: bench.entered == ["first"])
+        await eventually(lambda: harness.entered == ["first"])
         release_event.set()
-        bench.open("first")
+        harness.open("first")
         document = await checked_document(runs, handle)
         await runs.check_runs()
     assert (document["status"], document["output"]) == ("completed", "You have two mails.")

@@ -13,14 +13,14 @@ from tests.support.goals import call, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests, wait_for_requests_of_children
 from tests.support.rounds import continue_response, question_plan, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
-Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
+Scenario = Callable[[Runs, CallHarness], Awaitable[Handle]]
 """Run a scenario to its end, and return the handle of the run."""
 
 
 def _compiled_plan_scenario(plan_for: Callable[[Runs], CompiledPlan]) -> Scenario:
-    async def run(runs: Runs, bench: Bench) -> Handle:
+    async def run(runs: Runs, harness: CallHarness) -> Handle:
         handle = await runs.start_compiled_plan(plan_for(runs))
         await document_of(handle)
         return handle
@@ -28,7 +28,7 @@ def _compiled_plan_scenario(plan_for: Callable[[Runs], CompiledPlan]) -> Scenari
     return run
 
 
-async def _agent(runs: Runs, bench: Bench) -> Handle:
+async def _agent(runs: Runs, harness: CallHarness) -> Handle:
     plan = helper_plan(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
     handle = await runs.start_compiled_plan(CompiledPlan((node,)))
@@ -41,7 +41,7 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
+async def _reviewed_agent(runs: Runs, harness: CallHarness) -> Handle:
     """An agent whose answers a person reviews."""
     plan = helper_plan(runs, feedback_policy="always")
     handle = await runs.start_compiled_plan(plan, inputs={"objective": "Write a line."})
@@ -53,7 +53,7 @@ async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _goal(runs: Runs, bench: Bench) -> Handle:
+async def _goal(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start_compiled_plan(goal_plan(runs, "Add up.", "plus", "give_up", approve_plan=True))
     await wait_for_requests(runs.client, handle.id, "approve")
     await answer(handle, "approve", {"approved": True})
@@ -61,22 +61,22 @@ async def _goal(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
+async def _streamed_plan(runs: Runs, harness: CallHarness) -> Handle:
     """The first node starts while the model writes the plan. Then the stream breaks off, and the plan is repaired."""
     handle = await runs.start_compiled_plan(goal_plan(runs, "Look it up.", "hold", "plus"))
-    await eventually(lambda: "looked up" in bench.entered)
+    await eventually(lambda: "looked up" in harness.entered)
 
     async def is_repaired() -> bool:
         document = await handle.query("status")
         return bool(document["nodes"].get("plan#2", {}).get("status") == "completed")
 
     await eventually(is_repaired)
-    bench.open("looked up")
+    harness.open("looked up")
     await document_of(handle)
     return handle
 
 
-async def _budget(runs: Runs, bench: Bench) -> Handle:
+async def _budget(runs: Runs, harness: CallHarness) -> Handle:
     """Three agents share a budget that a person raises twice. Two of the agents are in a child run."""
     child_plan = CompiledPlan((_agent_node("deep"), _agent_node("deeper")))
     plan = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=child_plan, timeout_s=0.0), _agent_node("near")))

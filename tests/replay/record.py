@@ -33,7 +33,7 @@ from tests.support.ledger import Ledger
 from tests.support.rounds import WorkerTools
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 HISTORIES = Path(__file__).parent / "histories"
 _PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
@@ -59,17 +59,17 @@ async def _record_on_server(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server, ModelServer(*MODEL_STEPS) as model:
             client = await server.start()
-            bench = Bench()
+            harness = CallHarness()
             settings = model_settings(model, Path(folder) / "worker")
             database = EntityDatabase(settings.database_url)
             load_parties(database, _PARTIES)
             database.dispose()
-            worker_tools = WorkerTools(bench)
+            worker_tools = WorkerTools(harness)
             worker_tools.remaining_failures["Maersk"] = 1
-            registry = bench.registry().merge(Ledger().registry(), worker_tools.registry())
+            registry = harness.registry().merge(Ledger().registry(), worker_tools.registry())
             async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:
-                    handle = await SCENARIOS[name](runs, bench)
+                    handle = await SCENARIOS[name](runs, harness)
                     for number, history in enumerate(await histories_of(client, handle)):
                         suffix = f"-{number}" if number else ""
                         save_history(HISTORIES / "good" / f"{name}{suffix}.json", history)

@@ -21,7 +21,7 @@ from tests.support.foreign import with_tools
 from tests.support.people import answer, human_node, signal_answer, wait_for_requests
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.shop_worker import shop_worker
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 _FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
@@ -161,7 +161,7 @@ _CALL_BATCH = {
 }
 
 
-async def _call_batch(runs: Runs, bench: Bench) -> Handle:
+async def _call_batch(runs: Runs, harness: CallHarness) -> Handle:
     """Short calls in a batch. The first attempt of one call fails, and another call is slow."""
     handle = await runs.start(_CALL_BATCH)
 
@@ -170,7 +170,7 @@ async def _call_batch(runs: Runs, bench: Bench) -> Handle:
         return any(event.activity_task_scheduled_event_attributes.activity_id == "slow" for event in events)
 
     await eventually(slow_call_has_an_activity)
-    bench.open("a slow call")
+    harness.open("a slow call")
     return await _ended_run(handle)
 
 
@@ -209,7 +209,7 @@ async def _ended_run(handle: Handle) -> Handle:
 
 
 def _plan_scenario(plan: dict[str, Any]) -> Scenario:
-    async def run(runs: Runs, bench: Bench) -> Handle:
+    async def run(runs: Runs, harness: CallHarness) -> Handle:
         return await _ended_run(await runs.start(plan))
 
     return run
@@ -218,7 +218,7 @@ def _plan_scenario(plan: dict[str, Any]) -> Scenario:
 def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     """Return a scenario that sends a plan like a large plan: in pages, and with offloaded regions."""
 
-    async def run(runs: Runs, bench: Bench) -> Handle:
+    async def run(runs: Runs, harness: CallHarness) -> Handle:
         limits: dict[str, Any] = {"MAX_INLINE_PLAN_NODES": 2, "MAX_INLINE_PLAN_BYTES": 100, "MAX_PLAN_PAGE_NODES": 3}
         with patch.multiple(pages, **limits), patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 4):
             return await _ended_run(await runs.start(plan))
@@ -226,11 +226,11 @@ def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     return run
 
 
-async def _raw_input(runs: Runs, bench: Bench) -> Handle:
+async def _raw_input(runs: Runs, harness: CallHarness) -> Handle:
     return await _ended_run(await runs.start_raw({"plan": CHAIN}))
 
 
-async def _rejected_plan(runs: Runs, bench: Bench) -> Handle:
+async def _rejected_plan(runs: Runs, harness: CallHarness) -> Handle:
     return await _ended_run(await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}}))
 
 
@@ -245,30 +245,30 @@ def _plan_with_held_node(name: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def _cancelled_run(runs: Runs, bench: Bench) -> Handle:
+async def _cancelled_run(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start(_plan_with_held_node("signal"))
-    await eventually(lambda: "signal" in bench.entered)
+    await eventually(lambda: "signal" in harness.entered)
     await handle.signal("cancel", {"reason": "enough", "by": "ann"})
     return await _ended_run(handle)
 
 
-async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
+async def _cancelled_through_temporal(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start(_plan_with_held_node("temporal"))
-    await eventually(lambda: "temporal" in bench.entered)
+    await eventually(lambda: "temporal" in harness.entered)
     await handle.cancel()
     return await _ended_run(handle)
 
 
-async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
+async def _cancelled_sub_plan(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": _plan_with_held_node("below")}]})
-    await eventually(lambda: "below" in bench.entered)
+    await eventually(lambda: "below" in harness.entered)
     await handle.signal("cancel")
     return await _ended_run(handle)
 
 
-async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
+async def _signal_with_cancel(runs: Runs, harness: CallHarness) -> Handle:
     """One workflow task receives a signal that starts a sub-plan, and then Temporal's cancellation."""
-    queue, registry = f"{runs.task_queue}-separate", bench.registry()
+    queue, registry = f"{runs.task_queue}-separate", harness.registry()
     nodes = [
         {"id": "a", "tool": "hold", "arguments": {"name": "with cancel"}},
         {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.error.code}}"}},
@@ -279,9 +279,9 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
         serve = partial(serving_runs, runs.client, registry, settings=Settings(state_dir=Path(folder)), queue=queue)
         async with serve() as first_runs:
             handle = await first_runs.start({"nodes": nodes})
-            await eventually(lambda: "with cancel" in bench.entered)
+            await eventually(lambda: "with cancel" in harness.entered)
             await handle.signal("pause", {})
-            bench.open("with cancel")
+            harness.open("with cancel")
 
             async def is_paused() -> bool:
                 return bool((await handle.query(wire.QUERY_STATUS))["status"] == "waiting")
@@ -293,7 +293,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
             return await _ended_run(handle)
 
 
-async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
+async def _unstarted_call(runs: Runs, harness: CallHarness) -> Handle:
     """A `write` call times out before its start is recorded."""
 
     async def never_record(*_: Any) -> None:
@@ -308,7 +308,7 @@ async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
         return await _ended_run(handle)
 
 
-async def _people(runs: Runs, bench: Bench) -> Handle:
+async def _people(runs: Runs, harness: CallHarness) -> Handle:
     order = {"name": "replay", "choices": ["a", "b"]}
     nodes = [
         human_node("check", assignee="ann", deadline="1h"),
@@ -327,7 +327,7 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     return await _ended_run(handle)
 
 
-async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
+async def _compensated_run(runs: Runs, harness: CallHarness) -> Handle:
     """A failed run that compensates its calls, and the calls of its items and of its sub-plan."""
     nodes = [
         _undoable_node("a"),
@@ -342,7 +342,7 @@ def _undoable_node(node_id: str, name: str = "") -> dict[str, Any]:
     return {"id": node_id, "tool": "make", "arguments": {"name": f"replay {node_id} {name}"}}
 
 
-async def _lookup(runs: Runs, bench: Bench) -> Handle:
+async def _lookup(runs: Runs, harness: CallHarness) -> Handle:
     """A run that asks which party is meant, creates the party, fails and compensates all its calls."""
     sarah, unknown_person = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
     intents = [
@@ -355,7 +355,7 @@ async def _lookup(runs: Runs, bench: Bench) -> Handle:
     return await _ended_run(handle)
 
 
-async def _session(runs: Runs, bench: Bench) -> Handle:
+async def _session(runs: Runs, harness: CallHarness) -> Handle:
     """A session that continues as new. The last run of the session has invalid input, and never reports its end."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
@@ -376,7 +376,7 @@ async def _session(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
+async def _workflow_nodes(runs: Runs, harness: CallHarness) -> Handle:
     """Nodes call a workflow of a shop worker: once, for each item, and with attempts that fail."""
     nodes = [
         {"id": "lamp", "tool": "ship", "arguments": {"item": "lamp"}},
@@ -389,7 +389,7 @@ async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
         return await _ended_run(handle)
 
 
-async def _limit(runs: Runs, bench: Bench) -> Handle:
+async def _limit(runs: Runs, harness: CallHarness) -> Handle:
     """A call limit: two calls, a change of the limit, and its removal."""
     subject, limit = Subject("tool", "replay"), parse_limit("2/s concurrency=1")
     await set_limit(runs.client, subject, limit, task_queue=runs.task_queue, by="ann")

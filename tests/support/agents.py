@@ -19,7 +19,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.runs import Document, Handle, Runs, bare_document, document_of, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 
 def model_settings(server: ModelServer, folder: Path, **fields: Any) -> Settings:
@@ -41,18 +41,23 @@ def store_agents(url: str, *cards: AgentCard) -> None:
 
 @asynccontextmanager
 async def agent_runs(
-    client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
+    client: Client,
+    server: ModelServer,
+    folder: Path,
+    *,
+    harness: CallHarness | None = None,
+    workflow_cache: bool = True,
 ) -> AsyncIterator[Runs]:
     """Serve runs with a scripted model. At the end of the block, check and replay each run."""
     settings = model_settings(server, folder)
-    registry = (bench or Bench()).registry()
+    registry = (harness or CallHarness()).registry()
     async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
         yield runs
         await runs.check_runs()
 
 
 def helper_plan(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
-    """Return the plan of the agent `helper`, which may call `tools` of the bench and has no context."""
+    """Return the plan of the agent `helper`, which may call `tools` of the harness and has no context."""
     declarations: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
     return agent_plan(AgentSpec("helper", tools=declarations, **fields), prompt=prompt, result_titles={})
 

@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.runs import Runs, with_tools
 from tests.support.templates import load_templates
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 MODES = ("legacy", "2026-07-28")
 """Modes of a client: a session in which the server may send requests, or independent calls."""
@@ -46,15 +46,15 @@ class Person:
         return types.ElicitResult(action="accept", content=dict(content))
 
 
-class McpBench:
+class McpHarness:
     """An MCP server for runs on the workers of this process; `folder` has templates and state."""
 
-    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
+    def __init__(self, runs: Runs, harness: CallHarness, folder: Path) -> None:
         self.runs = runs
         connection = Connection(runs.client, TemporalServer("here", runs.client.namespace), frozenset())
         self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
         toolset = load_toolset(Settings(state_dir=folder))
-        toolset = with_tools(toolset, bench.registry(), queue=f"{runs.task_queue}-tools")
+        toolset = with_tools(toolset, harness.registry(), queue=f"{runs.task_queue}-tools")
         templates = load_templates(folder / "plans", toolset.declarations()) if (folder / "plans").exists() else {}
         self.server: Server[Any] = create_server(
             runs=self.client_runs,
@@ -77,12 +77,12 @@ class McpBench:
 
 
 class ToolCaller:
-    """Call the tools of a server. With a `bench`, the started runs are checked at the end of the test."""
+    """Call the tools of a server. With a `harness`, the started runs are checked at the end of the test."""
 
-    def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
+    def __init__(self, client: McpClient, harness: McpHarness | None = None) -> None:
         self.client = client
         self.progress: list[tuple[float, float | None, str | None]] = []
-        self._bench = bench
+        self._harness = harness
 
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
@@ -104,6 +104,6 @@ class ToolCaller:
 
         result = await self.client.call_tool(tool, arguments, progress_callback=record_progress)
         run = (result.structured_content or {}).get("run_id")
-        if self._bench is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
-            self._bench.runs.include_in_checks(self._bench.runs.client.get_workflow_handle(run))
+        if self._harness is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
+            self._harness.runs.include_in_checks(self._harness.runs.client.get_workflow_handle(run))
         return result

@@ -12,7 +12,7 @@ from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.runs import Handle, Runs, with_tools
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 
 def services_of(runs: Runs, folder: Path) -> Services:
@@ -34,12 +34,12 @@ def services_of(runs: Runs, folder: Path) -> Services:
     )
 
 
-class BenchTools:
-    """Tools of a client whose worker has the tools of a bench."""
+class HarnessTools:
+    """Tools of a client whose worker has the tools of a harness."""
 
-    def __init__(self, bench: Bench, services: Services) -> None:
+    def __init__(self, harness: CallHarness, services: Services) -> None:
         self._toolset = with_tools(
-            load_toolset(services.settings), bench.registry(), queue=f"{services.settings.task_queue}-tools"
+            load_toolset(services.settings), harness.registry(), queue=f"{services.settings.task_queue}-tools"
         )
 
     async def toolset(self) -> Toolset:
@@ -50,13 +50,13 @@ class PythonRuns:
     """Create handles of runs, each with a separate client.
 
     Args:
-        bench: tools that the clients know in addition to the built-in ones.
+        harness: tools that the clients know in addition to the built-in ones.
         folder: state folder of the clients.
     """
 
-    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
+    def __init__(self, runs: Runs, harness: CallHarness, folder: Path) -> None:
         self.runs = runs
-        self._bench = bench
+        self._harness = harness
         self._folder = folder
 
     async def start(self, plan: Any) -> Run:
@@ -67,4 +67,4 @@ class PythonRuns:
         """Return a handle of a new client that shares only the server and the store with other clients."""
         services = services_of(self.runs, self._folder)
         run_id = run if isinstance(run, str) else run.id
-        return Run(lambda: services, run_id, tools=BenchTools(self._bench, services))
+        return Run(lambda: services, run_id, tools=HarnessTools(self._harness, services))

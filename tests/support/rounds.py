@@ -16,7 +16,7 @@ from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool
 from tests.support.agents import model_settings
 from tests.support.runs import Document, Runs, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
 
@@ -28,8 +28,8 @@ class WorkerTools:
         remaining_failures: carrier -> number of calls of `pick` that still fail.
     """
 
-    def __init__(self, bench: Bench | None = None) -> None:
-        self.bench = bench or Bench()
+    def __init__(self, harness: CallHarness | None = None) -> None:
+        self.harness = harness or CallHarness()
         self.calls: Counter[str] = Counter()
         self.remaining_failures: Counter[str] = Counter()
 
@@ -72,8 +72,8 @@ class WorkerTools:
         @worker_tool(outputs=["held"], goal_type="support")
         async def stay(name: str) -> dict[str, Any]:
             """Wait until the test releases it."""
-            self.bench.enter(name)
-            await self.bench.wait(name)
+            self.harness.enter(name)
+            await self.harness.wait(name)
             return {"held": name}
 
         @worker_tool(outputs=["permission"], goal_type="support", effects="write")

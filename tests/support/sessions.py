@@ -17,7 +17,7 @@ from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.runs import Handle, Runs, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 
 @tool(effects="idempotent", sets="cbu")
@@ -29,10 +29,10 @@ def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
 class SessionHarness:
     """Sessions on the test server, and the runs of the same worker."""
 
-    def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
+    def __init__(self, client: Client, runs: Runs, harness: CallHarness) -> None:
         self.client = client
         self.runs = runs
-        self.tool_bench = bench
+        self.tool_harness = harness
         # `Connection` sends all requests to `client`; the address of `Server` is only shown in messages.
         connection = Connection(client, Server("nowhere", "default"), frozenset())
         self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
@@ -84,10 +84,10 @@ async def session_harness(
     client: Client, folder: Path, *, workflow_cache: bool = True
 ) -> AsyncIterator[SessionHarness]:
     """Serve sessions. At the end of the block, check and replay closed sessions."""
-    bench = Bench()
-    registry = ToolRegistry.of(*bench.registry(), name_fund)
+    harness = CallHarness()
+    registry = ToolRegistry.of(*harness.registry(), name_fund)
     async with serving_runs(
         client, registry, settings=Settings(state_dir=folder), workflow_cache=workflow_cache
     ) as runs:
-        yield SessionHarness(client, runs, bench)
+        yield SessionHarness(client, runs, harness)
         await runs.check_runs()

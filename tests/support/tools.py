@@ -1,6 +1,6 @@
 """Small tools for the tests of the engine, with every value of `effects`. Some tools wait until a test releases them.
 
-A test and its tools run in one process and share a `Bench`, so held tools wait for the test and not for a clock.
+A test and its tools run in one process and share a `CallHarness`, so held tools wait for the test and not for a clock.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ def digest_of(value: Any) -> str:
     return f"{type(value).__name__} {hashlib.sha256(json_of(value).encode()).hexdigest()[:16]}"
 
 
-class Bench:
-    """State shared by tests and their tools.
+class CallHarness:
+    """Record and hold the calls of test tools; a test and its tools share this state.
 
     Args:
         effects: name -> the idempotency key of each execution of the effect, in order.
@@ -219,7 +219,7 @@ def _failing_tools() -> list[Function]:
     return [fail, give_up, flaky, busy, busy_for, odd_failure, odd_failure_async, odd_result]
 
 
-def _pure_tools(bench: Bench) -> list[Function]:
+def _pure_tools(harness: CallHarness) -> list[Function]:
     """Return pure tools for regions. Some of the tools break the rules for pure tools."""
 
     @tool(effects="pure", timeout=_PURE_TIMEOUT)
@@ -253,18 +253,18 @@ def _pure_tools(bench: Bench) -> list[Function]:
     @tool(effects="pure")
     def pure_hold(name: str) -> str:
         """Block the thread until the test releases it, or the run is cancelled."""
-        bench.entered.append(name)
-        while not bench.thread_gates[name].wait(0.01) and not context().cancelled:
+        harness.entered.append(name)
+        while not harness.thread_gates[name].wait(0.01) and not context().cancelled:
             pass
         return name
 
     return [pure_failure, pure_failure_async, pure_result, pure_secret, pure_flaky, pure_change, pure_hold]
 
 
-def _batch_tools(bench: Bench) -> list[Function]:
+def _batch_tools(harness: CallHarness) -> list[Function]:
     @tool(effects="idempotent", batch=True)
     def short(name: str, value: Any = None) -> Any:
-        bench.effects[name].append(context().idempotency_key)
+        harness.effects[name].append(context().idempotency_key)
         return value
 
     @tool(effects="read", batch=True, max_attempts=5)
@@ -280,55 +280,55 @@ def _batch_tools(bench: Bench) -> list[Function]:
     @tool(effects="read", batch=True)
     async def short_hold(name: str) -> str:
         """Same as `hold`, but as a tool for batches of calls."""
-        return await bench.hold(name)
+        return await harness.hold(name)
 
     return [short, short_busy, short_table, short_hold]
 
 
-def _holding_tools(bench: Bench) -> list[Function]:
+def _holding_tools(harness: CallHarness) -> list[Function]:
     @tool(effects="read")
     async def hold(name: str) -> str:
         """Wait until the test opens the gate of that name."""
         try:
-            return await bench.hold(name)
+            return await harness.hold(name)
         finally:
-            bench.leave(name)
+            harness.leave(name)
 
     @tool(effects="read")
     def hold_in_thread(name: str) -> str:
         """Wait for cancellation, in a thread."""
-        bench.enter(name)
+        harness.enter(name)
         while not context().cancelled:
             context().wait_for_cancellation(5)
-        bench.clean_ups.append(name)
-        bench.leave(name)
+        harness.clean_ups.append(name)
+        harness.leave(name)
         return name
 
     @tool(effects="write")
     async def hold_write(name: str) -> str:
         """Same as `hold`, but make an effect first."""
-        bench.effects[name].append(context().idempotency_key)
-        bench.enter(name)
-        await bench.wait(name)
+        harness.effects[name].append(context().idempotency_key)
+        harness.enter(name)
+        await harness.wait(name)
         return name
 
     return [hold, hold_in_thread, hold_write]
 
 
-def _tools_with_requests(bench: Bench) -> list[Function]:
+def _tools_with_requests(harness: CallHarness) -> list[Function]:
     @tool(effects="idempotent")
     async def order(name: str, choices: list[str]) -> dict[str, Any]:
         """Make an effect, ask for a choice, then ask for a word, and make a second effect."""
         checkpoint, answers = context().checkpoint, context().answers
         if checkpoint is None:
-            bench.effects[f"{name} started"].append(context().idempotency_key)
-            checkpoint = {"started": len(bench.effects[f"{name} started"])}
+            harness.effects[f"{name} started"].append(context().idempotency_key)
+            checkpoint = {"started": len(harness.effects[f"{name} started"])}
         if not answers:
             question = {"type": "SELECTION", "prompt": f"Which of {name}?", "options": choices, "assignee": "ann"}
             raise AskPerson(question, checkpoint=checkpoint)
         if len(answers) == 1:
             raise AskPerson("And why?", checkpoint=checkpoint | {"chosen": answers[0]["selected"]})
-        bench.effects[name].append(context().idempotency_key)
+        harness.effects[name].append(context().idempotency_key)
         return {**checkpoint, "why": answers[1]["text"]}
 
     @tool(effects="read")
@@ -337,17 +337,17 @@ def _tools_with_requests(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     def change(name: str) -> str:
-        bench.effects[name].append(context().idempotency_key)
+        harness.effects[name].append(context().idempotency_key)
         return name
 
     return [order, ask_wrongly, change]
 
 
-def _effect_tools(bench: Bench) -> list[Function]:
+def _effect_tools(harness: CallHarness) -> list[Function]:
     @tool(effects="idempotent")
     def return_key(name: str, until: int = 1) -> str:
         """Record the key at each attempt and succeed at attempt `until`."""
-        bench.effects[name].append(context().idempotency_key)
+        harness.effects[name].append(context().idempotency_key)
         if context().attempt < until:
             raise RuntimeError("again")
         return context().idempotency_key
@@ -355,7 +355,7 @@ def _effect_tools(bench: Bench) -> list[Function]:
     @tool(effects="write")
     def write(name: str, error: str = "") -> str:
         """Make an effect, and then fail if there is an `error`."""
-        bench.effects[name].append(context().idempotency_key)
+        harness.effects[name].append(context().idempotency_key)
         if error:
             raise RuntimeError(error)
         return name
@@ -363,8 +363,8 @@ def _effect_tools(bench: Bench) -> list[Function]:
     @tool(effects="write")
     def fail_at_first_call(name: str) -> str:
         """Record the key, and fail permanently at the first call."""
-        bench.effects[name].append(context().idempotency_key)
-        if len(bench.effects[name]) == 1:
+        harness.effects[name].append(context().idempotency_key)
+        if len(harness.effects[name]) == 1:
             raise GiveUp("not the first time")
         return name
 

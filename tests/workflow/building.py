@@ -10,7 +10,7 @@ from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 """A function that serves runs with a scripted model, and yields the model server and the runs: see `scripted_runs`."""
@@ -19,8 +19,8 @@ ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]
 class Gate:
     """A gate of one test: tools with this name (`hold` and its variants) wait until the test opens the gate."""
 
-    def __init__(self, bench: Bench, name: str) -> None:
-        self._bench = bench
+    def __init__(self, harness: CallHarness, name: str) -> None:
+        self._harness = harness
         self.name = name
 
     async def start_run(self, runs: Runs, plan: Any, **options: Any) -> Handle:
@@ -30,35 +30,35 @@ class Gate:
         return handle
 
     async def wait_for_call(self) -> None:
-        await eventually(lambda: self.name in self._bench.entered)
+        await eventually(lambda: self.name in self._harness.entered)
 
     def open(self) -> None:
-        self._bench.open(self.name)
+        self._harness.open(self.name)
 
     def open_for_threads(self) -> None:
         """Open the gate for calls of `pure_hold`."""
-        self._bench.thread_gates[self.name].set()
+        self._harness.thread_gates[self.name].set()
 
     @property
     def call_count(self) -> int:
-        return self._bench.entered.count(self.name)
+        return self._harness.entered.count(self.name)
 
     @property
     def clean_up_count(self) -> int:
-        return self._bench.clean_ups.count(self.name)
+        return self._harness.clean_ups.count(self.name)
 
     @property
     def running_count(self) -> int:
-        return self._bench.running[self.name]
+        return self._harness.running[self.name]
 
     @property
     def max_running_count(self) -> int:
-        return self._bench.max_running[self.name]
+        return self._harness.max_running[self.name]
 
     @property
     def effects(self) -> list[str]:
         """The idempotency key of each effect with the name of the gate, in order."""
-        return self._bench.effects[self.name]
+        return self._harness.effects[self.name]
 
 
 def client_runs_of(runs: Runs) -> ClientRuns:

@@ -19,27 +19,31 @@ from tests.support.foreign import foreign_worker, with_tools
 from tests.support.goals import scripted_runs
 from tests.support.runs import Runs, serving_runs
 from tests.support.server import live_server
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, ServeScript
 
 
 @pytest.fixture(scope="session")
-def bench() -> Bench:
+def harness() -> CallHarness:
     """State that tests and tools share. Each test uses unique names."""
-    return Bench()
+    return CallHarness()
 
 
 @pytest.fixture(scope="session")
-async def cached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+async def cached_runs(
+    client: Client, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("cached"))
-    async with serving_runs(client, bench.registry(), settings=settings) as runs:
+    async with serving_runs(client, harness.registry(), settings=settings) as runs:
         yield runs
 
 
 @pytest.fixture(scope="session")
-async def uncached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+async def uncached_runs(
+    client: Client, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
-    async with serving_runs(client, bench.registry(), settings=settings, workflow_cache=False) as runs:
+    async with serving_runs(client, harness.registry(), settings=settings, workflow_cache=False) as runs:
         yield runs
 
 
@@ -106,8 +110,8 @@ def unique_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def gate(bench: Bench, unique_name: str) -> Gate:
-    return Gate(bench, unique_name)
+def gate(harness: CallHarness, unique_name: str) -> Gate:
+    return Gate(harness, unique_name)
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ from dagwright.planning.model_calls.message_preparation import sendable_messages
 from dagwright.planning.model_calls.model_requests import request_from_json
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_start import extender_of
-from tests.support.activity_bench import ActivityBench
-from tests.support.function_bench import FunctionBench
+from tests.support.activity_harness import ActivityHarness
+from tests.support.function_harness import FunctionHarness
 from tests.support.memory_store import MemoryStore
 from tests.support.runs import Document, bare_document
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
-REGISTRY = Bench().registry()
+REGISTRY = CallHarness().registry()
 TOOLS = REGISTRY.declarations()
 FUNCTIONS = {spec.name: spec.function for spec in REGISTRY if spec.function is not None}
 
@@ -115,11 +115,11 @@ class LocalRun:
         if task.node.tool == MODEL_TOOL:
             return self._call_model(task.id, arguments)
         if task.node.tool == PLAN_READER:
-            bench = ActivityBench(read_plan_activity(TOOLS, LargeValues(MemoryStore())))
-            return json.loads(asyncio.run(bench.payload(arguments)).data)
-        bench = FunctionBench(FUNCTIONS[task.node.tool])
+            harness = ActivityHarness(read_plan_activity(TOOLS, LargeValues(MemoryStore())))
+            return json.loads(asyncio.run(harness.payload(arguments)).data)
+        harness = FunctionHarness(FUNCTIONS[task.node.tool])
         try:
-            return asyncio.run(bench.result(arguments))
+            return asyncio.run(harness.result(arguments))
         except ApplicationError as error:
             return NodeError(error.type or "", error.message)
 

@@ -15,7 +15,7 @@ from dagwright.database.database import Database
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 from tests.support.agent_service import agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
@@ -23,7 +23,7 @@ from tests.support.goals import call
 from tests.support.http_servers import ServiceResponse
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, failed_node
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
@@ -47,7 +47,7 @@ def class_card(name: str, **fields: Any) -> AgentCard:
 async def serving_agents(
     client: Client, folder: Path, *cards: AgentCard, server: ModelServer | None = None
 ) -> AsyncIterator[Runs]:
-    """Serve runs that may use these agents, and the tools of the bench."""
+    """Serve runs that may use these agents, and the tools of the harness."""
     registry = AgentRegistry.of(
         *cards, classes={name: CLASSES[name] for name in {card.name for card in cards} & {*CLASSES}}
     )
@@ -55,7 +55,7 @@ async def serving_agents(
     settings = Settings(state_dir=folder, allow_private_addresses=True)
     if server is not None:
         settings = model_settings(server, folder, allow_private_addresses=True)
-    tools = Bench().registry().merge(agent_tools(registry, environment))
+    tools = CallHarness().registry().merge(agent_tools(registry, environment))
     async with checked_runs(client, tools, settings=settings) as runs:
         yield runs
 

@@ -16,13 +16,13 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.server import Connection, Server
 from dagwright.testing import step, tool_call
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 from tests.support.agents import checked_document, messages_of, store_agents
 from tests.support.eventually import eventually
 from tests.support.people import answer, echo_node, human_node, wait_for_requests
 from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, completed_node, document_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -105,7 +105,7 @@ async def _add_nodes(runs: Runs, handle: Handle, nodes: list[Any], *cards: Agent
 async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
     serve_script: ServeScript, unique_name: str
 ) -> None:
-    bench = Bench()
+    harness = CallHarness()
     hold_node = {"id": "held", "tool": "hold", "arguments": {"name": unique_name}}
     new_nodes = [
         {"id": "write", "agent": "writer", "objective": "Write of {{held.result}}.", "depends_on": ["held"]},
@@ -113,9 +113,9 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
         echo_node("last", "write"),
     ]
     steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
-    async with serve_script(*steps, bench=bench) as (model, runs):
+    async with serve_script(*steps, harness=harness) as (model, runs):
         handle = await runs.start({"nodes": [hold_node]})
-        await eventually(lambda: unique_name in bench.entered)
+        await eventually(lambda: unique_name in harness.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
             await _add_nodes(
                 runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], llm_card("writer", "echo")
@@ -125,7 +125,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
                 runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], llm_card("writer", "nothing")
             )
         assert await _add_nodes(runs, handle, new_nodes, llm_card("writer", "echo")) == "3 nodes were added"
-        bench.open(unique_name)
+        harness.open(unique_name)
         document = await checked_document(runs, handle)
     assert document["status"] == "completed"
     assert document["nodes"] == {

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, goal_document, plan_text
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -25,16 +25,16 @@ pytestmark = pytest.mark.server
 async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
     client: Client, serve_script: ServeScript, unique_name: str
 ) -> None:
-    bench = Bench()
+    harness = CallHarness()
     calls = tool_calls(("hold", {"name": unique_name}), ("hold", {"name": f"{unique_name}2"}))
-    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique_name), bench=bench) as (
+    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique_name), harness=harness) as (
         model,
         runs,
     ):
         handle = await runs.start_compiled_plan(helper_plan(runs, "hold"), inputs={"objective": "Look."})
-        await eventually(lambda: {unique_name, f"{unique_name}2"} <= {*bench.entered})
-        bench.open(unique_name)
-        bench.open(f"{unique_name}2")
+        await eventually(lambda: {unique_name, f"{unique_name}2"} <= {*harness.entered})
+        harness.open(unique_name)
+        harness.open(f"{unique_name}2")
         assert await checked_document(runs, handle) == {
             "status": "completed",
             "output": "Both are there.",
@@ -73,18 +73,18 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
 async def test_model_receives_outcomes_of_calls_that_a_person_ended(
     serve_script: ServeScript, unique_name: str
 ) -> None:
-    bench = Bench()
+    harness = CallHarness()
     calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
-    async with serve_script(calls, step("Then without.", last="set by a person"), bench=bench) as (model, runs):
+    async with serve_script(calls, step("Then without.", last="set by a person"), harness=harness) as (model, runs):
         handle = await runs.start_compiled_plan(helper_plan(runs, "hold", "write"), inputs={"objective": "Wait."})
-        await eventually(lambda: unique_name in bench.entered)
+        await eventually(lambda: unique_name in harness.entered)
         await wait_for_requests(runs.client, handle.id, "turn1.2")
         await handle.execute_update(
             wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
         )
         await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "set by a person", "by": "ann"})
         document = await checked_document(runs, handle)
-    assert (document["output"], bench.effects[unique_name]) == ("Then without.", [])
+    assert (document["output"], harness.effects[unique_name]) == ("Then without.", [])
     expected = {"turn1": "completed", "turn1.1": "cancelled", "turn1.2": "completed", "turn2": "completed"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     tool_messages = [content for role, content in messages_of(model.calls[1]) if role == "tool"]

@@ -35,7 +35,7 @@ from tests.support.runs import (
     failed_node,
     without_cache,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ended_document, wait_for_continue_as_new
 
 pytestmark = pytest.mark.server
@@ -58,7 +58,9 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 # Approvals.
 
 
-async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_approved_call_has_the_arguments_of_the_answer(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = plan_of(
         _change_node("yes", f"{unique_name} yes", approval="required"),
         _change_node("edited", f"{unique_name} edited", approval={"prompt": "Really?", "assignee": "ann"}),
@@ -88,7 +90,12 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
         **{"request_id": "no", "outcome": "answered", "answer": "rejected", "by": "ann", "at": result["at"]},
         **{"source": "update", "note": "see the budget"},
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("yes", "edited", "changed", "no")] == [1, 0, 1, 0]
+    assert [len(harness.effects[f"{unique_name} {name}"]) for name in ("yes", "edited", "changed", "no")] == [
+        1,
+        0,
+        1,
+        0,
+    ]
 
 
 async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique_name: str) -> None:
@@ -159,7 +166,9 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
 # Failures.
 
 
-async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_person_can_replace_skip_stop_or_retry_a_failed_node(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     failing_fields = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
     nodes = [{"id": name, **failing_fields} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, tool_node("dependent", "echo", "skip")]})
@@ -193,7 +202,9 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
 # Requests of running tools.
 
 
-async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_tool_with_requests_continues_from_its_checkpoint(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     handle = await runs.start({"nodes": [call("o", "order", name=unique_name, choices=["red", "blue"])]})
     await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
@@ -206,8 +217,8 @@ async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, benc
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare_document(document)["nodes"] == {"o": completed_node(result, attempts=3)}
     # The effect started once and completed once, both times with the same key.
-    assert bench.effects[f"{unique_name} started"] == bench.effects[unique_name]
-    assert len(bench.effects[unique_name]) == 1
+    assert harness.effects[f"{unique_name} started"] == harness.effects[unique_name]
+    assert len(harness.effects[unique_name]) == 1
     assert _answers_in(document["nodes"]["o"]["lineage"]) == [
         ("o", "answered", "ann", "update"),
         ("o#2", "answered", "bob", "signal"),

@@ -27,7 +27,7 @@ from tests.support.runs import (
     failed_node,
     without_cache,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 from tests.workflow.test_regions import read_activity_ids
 
@@ -58,7 +58,9 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
 
 
 @without_cache
-async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_name: str, long_batches: None) -> None:
+async def test_short_calls_are_one_activity(
+    runs: Runs, harness: CallHarness, unique_name: str, long_batches: None
+) -> None:
     handle = await runs.start({"nodes": chain(unique_name, 50), "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare_document(document)["output"] == 7
@@ -70,11 +72,11 @@ async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_nam
     scope = handle.first_execution_run_id
     assert scope is not None
     for n in range(50):
-        assert bench.effects[f"{unique_name} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
+        assert harness.effects[f"{unique_name} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
     assert await read_activity_ids(handle) == ["~batch from n0"]
 
 
-async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     plan = plan_of(
         short_node("a", unique_name, "{{PLACEHOLDER_n}}"),
         short_node("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
@@ -116,7 +118,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
         },
         **{"each[0]": completed_node("x"), "each[1]": completed_node("y")},
     }
-    assert {len(bench.effects[f"{unique_name} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
+    assert {len(harness.effects[f"{unique_name} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 
 
 async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, gate: Gate) -> None:
@@ -153,7 +155,7 @@ async def test_batches_with_large_arguments_are_split_between_workflow_tasks(run
 
 @without_cache
 async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
-    runs: Runs, bench: Bench, unique_name: str
+    runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     nodes = [
         call("one", "short_hold", name=unique_name),
@@ -168,17 +170,17 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
     await eventually(have_left_the_batch)
     assert (await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"}))["ok"]
     await wait_for_node(runs, handle, "n", "blocked")
-    assert bench.clean_ups.count(unique_name) == 1
+    assert harness.clean_ups.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
-    assert bench.clean_ups.count(unique_name) == 2
+    assert harness.clean_ups.count(unique_name) == 2
 
 
 async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
-    runs: Runs, bench: Bench, unique_name: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, harness: CallHarness, unique_name: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the payload store is a bucket, the records are sent as heartbeats."""
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
@@ -193,5 +195,5 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     document = await document_of(await runs.start({"nodes": chain(unique_name, 5)}))
     expected = {**{f"n{n}": completed_node(7) for n in (0, 1, 3, 4)}, "n2": completed_node(7, attempts=2)}
     assert bare_document(document)["nodes"] == expected
-    assert [len(bench.effects[f"{unique_name} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
-    assert len({*bench.effects[f"{unique_name} n2"]}) == 1, "both attempts have the same key"
+    assert [len(harness.effects[f"{unique_name} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
+    assert len({*harness.effects[f"{unique_name} n2"]}) == 1, "both attempts have the same key"

@@ -33,7 +33,7 @@ from tests.support.runs import (
     scheduled_calls,
     serving_runs,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
@@ -53,10 +53,10 @@ def ledger() -> Ledger:
 
 @pytest.fixture(scope="module")
 async def served_runs(
-    client: Client, bench: Bench, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
+    client: Client, harness: CallHarness, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
-    registry = bench.registry().merge(ledger.registry())
+    registry = harness.registry().merge(ledger.registry())
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
 

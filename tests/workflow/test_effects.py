@@ -20,7 +20,7 @@ from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, events_of, failed_node
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
@@ -57,7 +57,9 @@ async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: 
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
 
-async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_idempotency_key_is_the_same_for_every_attempt(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     def keyed_node(node_id: str, **fields: Any) -> dict[str, Any]:
         arguments = {"name": f"{unique_name} {node_id}", "until": 3}
         return {"id": node_id, "tool": "return_key", "arguments": arguments, "retry": _FAST_RETRY, **fields}
@@ -77,10 +79,10 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
         "inner": [["node", "sub"], ["node", "inner"]],
     }
     expected = {name: [idempotency_key(scope, path)] * 3 for name, path in paths.items()}
-    assert {name: bench.effects[f"{unique_name} {name}"] for name in paths} == expected
+    assert {name: harness.effects[f"{unique_name} {name}"] for name in paths} == expected
 
 
-async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_write_is_not_retried(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     nodes = [
         call("default", "write", name=f"{unique_name} default", error="broke"),
         tool_node(
@@ -89,18 +91,18 @@ async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) 
         tool_node("slow", "hold_write", arguments={"name": f"{unique_name} slow"}, timeout="2s", retry=_FAST_RETRY),
     ]
     document = await runs.run({"nodes": nodes})
-    bench.open(f"{unique_name} slow")
+    harness.open(f"{unique_name} slow")
     outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
         "default": failed_node("tool_failed: RuntimeError: broke"),
         "with_retry": failed_node("tool_failed: RuntimeError: broke"),
         "slow": failed_node(f"outcome_unknown: {outcome}"),
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("default", "with_retry", "slow")] == [1, 1, 1]
+    assert [len(harness.effects[f"{unique_name} {name}"]) for name in ("default", "with_retry", "slow")] == [1, 1, 1]
 
 
 async def test_write_that_times_out_before_its_start_is_not_called(
-    runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, harness: CallHarness, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never_record(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -110,7 +112,7 @@ async def test_write_that_times_out_before_its_start_is_not_called(
     document = await runs.run({"nodes": [node]})
     message = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
     assert document["nodes"] == {"w": failed_node(f"not_started: {message}")}
-    assert bench.effects[unique_name] == []
+    assert harness.effects[unique_name] == []
 
 
 async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, gate: Gate) -> None:

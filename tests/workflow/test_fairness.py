@@ -25,7 +25,7 @@ from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.python_runs import PythonRuns, services_of
 from tests.support.runs import Runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
@@ -82,13 +82,13 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
     assert last_positions["cleo"] < last_positions["bob"] < 40 < last_positions["ann"], called_owners
 
 
-async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
+async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, harness: CallHarness, tmp_path: Path) -> None:
     services = services_of(runs, tmp_path)
     plan = prepare_plan(check_plan({"nodes": [call("a", "echo", text="x")]}, runs.tools), {})
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
     runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))
-    run = PythonRuns(runs, bench, tmp_path).handle_of(started_run.workflow_id)
+    run = PythonRuns(runs, harness, tmp_path).handle_of(started_run.workflow_id)
     await asyncio.wait_for(run.result(), 60)
     fork = await run.fork(rerun=["a"])
     runs.include_in_checks(runs.client.get_workflow_handle(fork.id))

@@ -17,7 +17,7 @@ from tests.support.goals import call
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
@@ -68,7 +68,9 @@ def outcomes_of(document: Document) -> dict[str, Any]:
     }
 
 
-async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_fork_with_changed_input_executes_only_affected_nodes(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = plan_of(
         call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
         call("unaffected", "write", name=f"{unique_name} unaffected"),
@@ -88,14 +90,16 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
         "unaffected": ("completed", f"{unique_name} unaffected", "unaffected"),
         "b": ("completed", f"{unique_name} 3.0", None),
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("unaffected", "2.0", "3.0")] == [1, 1, 1]
+    assert [len(harness.effects[f"{unique_name} {name}"]) for name in ("unaffected", "2.0", "3.0")] == [1, 1, 1]
     assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
     source = document["nodes"]["unaffected"]["lineage"]["reused"]
     assert source == {"run_id": first_run.id, "node_id": "unaffected"}
     assert outcomes_of((await RunReader(runs.client, second_run.id).read()).document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = plan_of(
         call("done", "return_key", name=f"{unique_name} done"),
         {
@@ -111,17 +115,17 @@ async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(runs: Runs, bench
     draft, second_run = await fork(runs, first_run)
     await document_of(second_run)
 
-    keys = {name: bench.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
+    keys = {name: harness.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
     assert [len(node_keys) for node_keys in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
     assert draft.prediction.runs == {f"each[{unique_name} y]": "had failed"}
     _, third_run = await fork(runs, second_run, rerun=["done"])
     await document_of(third_run)
-    assert len(set(bench.effects[f"{unique_name} done"])) == 2
-    assert len(set(bench.effects[f"{unique_name} y"])) == 1
+    assert len(set(harness.effects[f"{unique_name} done"])) == 2
+    assert len(set(harness.effects[f"{unique_name} y"])) == 1
 
 
-async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_fork_reuses_results_inside_sub_plans(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     child_plan = plan_of(
         call("written", "write", name=f"{unique_name} written"),
         {**call("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
@@ -131,20 +135,20 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
     await document_of(first_run)
     _, second_run = await fork(runs, first_run)
     await document_of(second_run)
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("written", "failing")] == [1, 2]
-    assert len(set(bench.effects[f"{unique_name} failing"])) == 1
+    assert [len(harness.effects[f"{unique_name} {name}"]) for name in ("written", "failing")] == [1, 2]
+    assert len(set(harness.effects[f"{unique_name} failing"])) == 1
     child = await RunReader(runs.client, f"{second_run.id}/sub").read()
     expected = {"run_id": f"{first_run.id}/sub", "node_id": "written"}
     assert child.document()["nodes"]["written"]["lineage"]["reused"] == expected
 
     _, third_run = await fork(runs, second_run, rerun=["sub/written"])
     await document_of(third_run)
-    assert len(set(bench.effects[f"{unique_name} written"])) == 2
-    assert len(set(bench.effects[f"{unique_name} failing"])) == 1
+    assert len(set(harness.effects[f"{unique_name} written"])) == 2
+    assert len(set(harness.effects[f"{unique_name} failing"])) == 1
 
 
 async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
-    runs: Runs, bench: Bench, unique_name: str
+    runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     child_plan = plan_of(
         call("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"),
@@ -160,8 +164,8 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     draft, second_run = await fork(runs, first_run, rerun=["m[1]/written"])
     await document_of(second_run)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
-    assert [len(bench.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]
-    assert len(set(bench.effects[f"{unique_name} 1"])) == 2
+    assert [len(harness.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]
+    assert len(set(harness.effects[f"{unique_name} 1"])) == 2
 
 
 async def test_results_of_pure_nodes_and_large_maps_are_reused(

@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, document_of, events_of
 from tests.support.server import live_server
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
@@ -27,17 +27,19 @@ def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "return_key", "arguments": {"name": name}, **fields}
 
 
-async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_second_run_with_the_same_id_repeats_the_effects(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     """Guard F4: with keys from the workflow ID, the second run would have no effects."""
     workflow_id = f"again-{uuid4().hex}"
     message = {"plan": {"nodes": [_keyed_node("a", unique_name)]}}
     for _ in range(2):
         assert (await document_of(await runs.start_raw(message, workflow_id=workflow_id)))["status"] == "completed"
-    assert len(set(bench.effects[unique_name])) == 2
+    assert len(set(harness.effects[unique_name])) == 2
 
 
 async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
-    runs: Runs, bench: Bench, unique_name: str
+    runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     """Guard F4: node `b` in the sub-plan `x/a` and node `a/b` in the sub-plan `x` have different effects."""
 
@@ -58,11 +60,13 @@ async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
         _keyed_node("m/b", unique_name),
     ]
     assert (await runs.run({"nodes": nodes}))["status"] == "completed"
-    assert len(bench.effects[unique_name]) == 8
-    assert len(set(bench.effects[unique_name])) == 8
+    assert len(harness.effects[unique_name]) == 8
+    assert len(set(harness.effects[unique_name])) == 8
 
 
-async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_reset_run_keeps_the_keys_of_its_effects(
+    cached_runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     """Guard F4: a reset starts new child runs, whose keys come from the root run."""
     plan = plan_of(
         _keyed_node("plain", f"{unique_name} plain"),
@@ -73,7 +77,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
     assert (await document_of(handle))["status"] == "completed"
     assert (await document_of(await _reset(cached_runs, handle)))["status"] == "completed"
     effects: Mapping[str, list[str]] = {
-        name: bench.effects[f"{unique_name} {name}"] for name in ("plain", "each", "inner")
+        name: harness.effects[f"{unique_name} {name}"] for name in ("plain", "each", "inner")
     }
     assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
     assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}

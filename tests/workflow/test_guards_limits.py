@@ -25,7 +25,7 @@ from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.run_views import wait_for_view
 from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, raw_value, scheduled_calls, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, end_of_run
 
 pytestmark = pytest.mark.server
@@ -35,11 +35,11 @@ _SERVER_LIMIT_IN_FLIGHT = 2_000
 
 @pytest.fixture(scope="module")
 async def deadlock_checked_runs(
-    client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+    client: Client, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     """Runs of a worker on which a workflow task of over two seconds fails."""
     settings = Settings(state_dir=tmp_path_factory.mktemp("deadlock-detection"))
-    async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as runs:
+    async with serving_runs(client, harness.registry(), settings=settings, deadlock_detection=True) as runs:
         yield runs
 
 

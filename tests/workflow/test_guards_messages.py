@@ -35,7 +35,7 @@ from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.runs import Runs, checked_runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, client_runs_of, pure_node
 
 pytestmark = pytest.mark.server
@@ -66,10 +66,10 @@ async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 @pytest.fixture(scope="module")
 async def strict_runs(
-    strict_server: LiveServer, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+    strict_server: LiveServer, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("strict_runs"))
-    async with serving_runs(await strict_server.start(), bench.registry(), settings=settings) as runs:
+    async with serving_runs(await strict_server.start(), harness.registry(), settings=settings) as runs:
         yield runs
 
 
@@ -135,12 +135,12 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
 
 
 async def test_raw_run_does_not_upsert_unregistered_search_attributes(
-    server: LiveServer, bench: Bench, tmp_path: Path
+    server: LiveServer, harness: CallHarness, tmp_path: Path
 ) -> None:
     """The worker compiles a raw plan, and checks which search attributes are registered in the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await prepare_namespace(client)
-    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         await eventually(partial(_accepts_requests, client))
         for tool in ("echo", "unknown_tool"):
             handle = await runs.start_raw({"plan": {"nodes": [call("a", tool)]}})

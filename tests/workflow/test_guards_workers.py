@@ -28,7 +28,7 @@ from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, document_of, events_of, histories_of, scheduled_calls, serving_runs, with_tools
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
@@ -95,20 +95,20 @@ async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) 
 
 
 async def test_stopping_worker_waits_for_running_tools(
-    client: Client, bench: Bench, unique_name: str, queue: str, tmp_path: Path
+    client: Client, harness: CallHarness, unique_name: str, queue: str, tmp_path: Path
 ) -> None:
     """Guard F19: with the SDK's default grace period of zero, every running call would lose an attempt."""
     plan = plan_of(call("held", "hold_write", name=unique_name), tool_node("after", "echo", "held"))
-    async with _serve(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
+    async with _serve(client, harness.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
-        await eventually(lambda: unique_name in bench.entered)
+        await eventually(lambda: unique_name in harness.entered)
         # The worker stops at the end of the block, while the tool still runs.
-        asyncio.get_running_loop().call_later(1, bench.open, unique_name)
-    async with _serve(client, bench.registry(), queue=queue, folder=tmp_path):
+        asyncio.get_running_loop().call_later(1, harness.open, unique_name)
+    async with _serve(client, harness.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
     expected = {"held": ("completed", 1), "after": ("completed", 1)}
     assert {node_id: (node["status"], node["attempts"]) for node_id, node in document["nodes"].items()} == expected
-    assert len(bench.effects[unique_name]) == 1
+    assert len(harness.effects[unique_name]) == 1
 
 
 _RUN_COUNT = 3 * WORKFLOW_SLOTS
@@ -116,11 +116,11 @@ _TASK_DURATION_S = 0.2
 """Duration of each workflow task: long enough that all tasks would run concurrently without a limit."""
 
 
-async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_concurrent_workflow_tasks_are_limited(client: Client, harness: CallHarness, tmp_path: Path) -> None:
     slow_code = _SlowWorkflowCode()
     with patch.object(run_plan, "run_input_from_json", slow_code.read_input):
         async with serving_runs(
-            client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
+            client, harness.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
         ) as runs:
             plan = {"nodes": [call("a", "echo", text="hello")]}
             handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUN_COUNT)))

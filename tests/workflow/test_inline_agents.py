@@ -16,7 +16,7 @@ from tests.support.goals import checked_document, goal_document, goal_plan, node
 from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.plan_building import plan_of
 from tests.support.runs import Document, completed_node, document_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -85,7 +85,7 @@ async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serv
 async def test_changed_policy_applies_to_inline_agents_of_an_open_run(
     serve_script: ServeScript, unique_name: str
 ) -> None:
-    bench = Bench()
+    harness = CallHarness()
     hold_node = {"id": "hold", "tool": "hold", "arguments": {"name": unique_name}}
     nodes = [
         hold_node,
@@ -100,14 +100,14 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(
             {"tool": "agent.inline", "then": "deny"},
         ]
     }
-    async with serve_script("It is done.", bench=bench) as (_, runs):
+    async with serve_script("It is done.", harness=harness) as (_, runs):
         handle = await runs.start({"nodes": nodes})
-        await eventually(lambda: unique_name in bench.entered)
+        await eventually(lambda: unique_name in harness.entered)
         await handle.execute_update(wire.SET_POLICY, {"policy": policy, "by": "ann"})
         command = {"nodes": [_inline_agent_node("more", "Do more.", "hold")]}
         rejection = await rejection_of(handle, command, update=wire.ADD_NODES)
         assert rejection.startswith(f"not_allowed at /nodes/0/agent: {_REJECTION}")
-        bench.open(unique_name)
+        harness.open(unique_name)
         await wait_for_requests(runs.client, handle.id, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await checked_agent_document(runs, handle)
@@ -128,7 +128,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
 async def test_inline_agent_that_a_model_plans_has_only_the_tools_and_policy_of_the_run(
     client: Client, serve_script: ServeScript, unique_name: str
 ) -> None:
-    bench = Bench()
+    harness = CallHarness()
     text_with_unknown_tool = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))
     valid_text = plan_text({**_inline_agent_node("look", "Look.", "write"), "approval": "never"})
     steps = (
@@ -138,13 +138,13 @@ async def test_inline_agent_that_a_model_plans_has_only_the_tools_and_policy_of_
         step("I could not.", last="rejected this call"),
         "Nothing was done.",
     )
-    async with serve_script(*steps, bench=bench) as (model, runs):
+    async with serve_script(*steps, harness=harness) as (model, runs):
         plan = goal_plan(runs, "Look.", "echo", "write", policy=ALLOWING_POLICY)
         handle = await runs.start_compiled_plan(plan, policy=ALLOWING_POLICY)
         child = client.get_workflow_handle(f"{handle.id}/look")
         await eventually(lambda: len(model.calls) >= 3)
         await wait_for_requests(runs.client, child.id, "turn1.1")
-        assert bench.effects[unique_name] == []
+        assert harness.effects[unique_name] == []
         await answer(child, "turn1.1", {"approved": False})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Nothing was done.")

@@ -10,7 +10,7 @@ from dagwright.core.model.agents import agent_declaration
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.runs import Document, checked_runs

@@ -19,12 +19,12 @@ from tests.support.goals import call
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, checked_runs, document_of, events_of, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.server
 
 
-def _registry_with_long_failures(bench: Bench) -> ToolRegistry:
+def _registry_with_long_failures(harness: CallHarness) -> ToolRegistry:
     @tool(effects="read", secrets=["TOKEN"])
     def long_failure(size: int, secret: str = "") -> None:
         raise GiveUp(f"begin {secret}" + "x" * size + "end")
@@ -33,7 +33,7 @@ def _registry_with_long_failures(bench: Bench) -> ToolRegistry:
     def pure_long_failure(size: int) -> None:
         raise ValueError("begin " + "y" * size + "end")
 
-    return bench.registry().merge(ToolRegistry.of(long_failure, pure_long_failure))
+    return harness.registry().merge(ToolRegistry.of(long_failure, pure_long_failure))
 
 
 async def _read_error_and_notes(runs: Runs, handle: Handle, node_id: str) -> Document:
@@ -46,7 +46,7 @@ def _failing_node(node_id: str, **arguments: Any) -> Document:
 
 
 async def test_document_of_a_node_has_the_full_text_of_its_failure(
-    client: Client, bench: Bench, tmp_path: Path
+    client: Client, harness: CallHarness, tmp_path: Path
 ) -> None:
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
@@ -58,7 +58,7 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
     ]
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(
-            client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)
+            client, _registry_with_long_failures(harness), settings=Settings(state_dir=tmp_path)
         ) as runs:
             handle = await runs.start({"nodes": nodes})
             document = await document_of(handle)
@@ -83,9 +83,11 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
 
 
 async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
-    client: Client, bench: Bench, tmp_path: Path
+    client: Client, harness: CallHarness, tmp_path: Path
 ) -> None:
-    async with checked_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(
+        client, _registry_with_long_failures(harness), settings=Settings(state_dir=tmp_path)
+    ) as runs:
         handle = await runs.start({"nodes": [_failing_node("bad")]})
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
@@ -105,9 +107,11 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
 
 
 async def test_failure_during_an_outage_of_the_store_has_only_a_short_text(
-    client: Client, bench: Bench, tmp_path: Path
+    client: Client, harness: CallHarness, tmp_path: Path
 ) -> None:
-    async with checked_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(
+        client, _registry_with_long_failures(harness), settings=Settings(state_dir=tmp_path)
+    ) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")
         (tmp_path / "payloads").write_text("no folder", encoding="ascii")

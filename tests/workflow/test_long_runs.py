@@ -48,7 +48,7 @@ from tests.support.runs import (
     serving_runs,
     without_cache,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, ended_document, wait_for_continue_as_new
 from tests.workflow.test_store_outages import outage
 
@@ -62,13 +62,13 @@ def keys() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def registry(bench: Bench, keys: dict[str, list[str]]) -> ToolRegistry:
+def registry(harness: CallHarness, keys: dict[str, list[str]]) -> ToolRegistry:
     @tool(effects="idempotent")
     async def count(name: str, values: list[int]) -> int:
         keys.setdefault(name, []).append(context().idempotency_key)
         return 1 + sum(values) % 1_000_003
 
-    return ToolRegistry.of(*bench.registry(), count)
+    return ToolRegistry.of(*harness.registry(), count)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ async def test_deadline_applies_during_an_outage_of_the_store(
 
 
 async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_results(
-    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
+    short_history_client: Client, registry: ToolRegistry, harness: CallHarness, tmp_path: Path, unique_name: str
 ) -> None:
     """Neither an error of the store nor a manual failure by an operator is reported as a bug.
 
@@ -208,7 +208,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_re
 
 
 async def test_snapshot_is_stored_again_with_a_new_activity_id_when_a_sub_plan_ends(
-    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
+    short_history_client: Client, registry: ToolRegistry, harness: CallHarness, tmp_path: Path, unique_name: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
     plan = {"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n")]}
@@ -223,7 +223,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_when_a_sub_plan_e
                     return len(await _snapshot_activity_ids(first_execution)) >= count
 
                 await eventually(partial(has_snapshot_activities, 1), timeout_s=30)
-                bench.open(unique_name)
+                harness.open(unique_name)
                 await eventually(partial(has_snapshot_activities, 2), timeout_s=30)
             document = bare_document(await document_of(handle))
             await runs.check_runs()
@@ -350,7 +350,7 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, gate: Gat
     assert bare_document(await document_of(handle))["output"] == {"hold": gate.name, "n119": 120.0}
 
 
-async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_deadline_counts_from_the_first_execution(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     held_node = hold_node("hold", unique_name, "n39", heartbeat="1s")
     handle = await runs.start({"deadline": "6s", "nodes": [*_chains(40, "n"), held_node]})
     document = bare_document(await document_of(handle))

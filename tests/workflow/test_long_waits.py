@@ -21,7 +21,7 @@ from tests.support.runs import (
     failed_node,
 )
 from tests.support.time_skipping import time_skipping
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 
 pytestmark = pytest.mark.java
 
@@ -42,7 +42,7 @@ async def time_skipping_runs(
     environment: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("far"))
-    async with checked_runs(environment.client, Bench().registry(), settings=settings) as runs:
+    async with checked_runs(environment.client, CallHarness().registry(), settings=settings) as runs:
         yield runs
 
 

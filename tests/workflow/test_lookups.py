@@ -16,7 +16,7 @@ from dagwright_onboarding.party_loading import load_parties
 from tests.support.people import answer, wait_for_request_set, wait_for_requests
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Runs, document_of, serving_runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.test_forks import fork
 
 pytestmark = pytest.mark.server
@@ -37,8 +37,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-async def cached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
-    async with serving_runs(client, bench.registry(), settings=settings) as runs:
+async def cached_runs(client: Client, harness: CallHarness, settings: Settings) -> AsyncIterator[Runs]:
+    async with serving_runs(client, harness.registry(), settings=settings) as runs:
         yield runs
 
 
@@ -143,7 +143,9 @@ async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDa
     assert [(lookup["created"], lookup["reason"]) for lookup in document["lookups"]] == expected
 
 
-async def test_non_interactive_run_fails_with_unresolved_lookups(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_non_interactive_run_fails_with_unresolved_lookups(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = {
         "intents": [
             {"verb": "change", "params": {"name": unique_name}, "refs": {}, "lookups": None},
@@ -161,7 +163,7 @@ async def test_non_interactive_run_fails_with_unresolved_lookups(runs: Runs, ben
     ]
     assert [candidate["jurisdiction"] for candidate in error["errors"][0]["candidates"]] == ["ES", "LU"]
     assert {node["status"] for node in document["nodes"].values()} == {"cancelled"}
-    assert not bench.effects[unique_name]
+    assert not harness.effects[unique_name]
     assert "lookups" not in document
 
 

@@ -38,7 +38,7 @@ from tests.support.runs import (
     scheduled_calls,
     serving_runs,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
@@ -68,7 +68,7 @@ def meter() -> Meter:
 
 @pytest.fixture(scope="module")
 async def map_runs(
-    client: Client, bench: Bench, meter: Meter, tmp_path_factory: pytest.TempPathFactory
+    client: Client, harness: CallHarness, meter: Meter, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     @tool(effects="read")
     async def square(n: int) -> int:
@@ -86,7 +86,7 @@ async def map_runs(
     def wide_table(rows: int, size: int) -> dict[str, Any]:
         return {"rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
 
-    registry = ToolRegistry.of(*bench.registry(), square, measured_call, wide_table)
+    registry = ToolRegistry.of(*harness.registry(), square, measured_call, wide_table)
     settings = Settings(state_dir=tmp_path_factory.mktemp("maps"))
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
@@ -227,12 +227,14 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
     assert (await _find_item(runs, handle.id, "m"))[0] == ""
 
 
-async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_item_of_a_map_batch_that_has_not_started_is_unknown(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     items = [str(number) for number in range(84)]
     node = {"tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "1s", "max_parallel": 4}
     keyed_map, unkeyed_map = ({"id": node_id, "for_each": items, **node} for node_id in ("by_key", "by_index"))
     handle = await runs.start({"nodes": [{**keyed_map, "key": "k{{item}}"}, unkeyed_map]})
-    await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
+    await eventually(lambda: harness.entered.count(unique_name) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _find_item(runs, handle.id, "by_key[k80]")
@@ -244,10 +246,10 @@ async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, b
     await document_of(handle)
 
 
-async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_cancellation_reaches_every_map_batch(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique_name}, heartbeat="1s", max_parallel=8)
     handle = await runs.start(plan)
-    await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
+    await eventually(lambda: harness.entered.count(unique_name) == 8, timeout_s=30)
     await handle.signal("cancel", {"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"

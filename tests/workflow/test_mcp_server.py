@@ -10,11 +10,11 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import MODES, McpBench, Person
+from tests.support.mcp_clients import MODES, McpHarness, Person
 from tests.support.people import hold_node, human_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
@@ -39,10 +39,10 @@ def mode() -> str:
 
 
 @pytest.fixture
-async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
+async def mcp(cached_runs: Runs, harness: CallHarness, tmp_path: Path) -> AsyncIterator[McpHarness]:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE_PLAN_TEXT, encoding="utf-8")
-    yield McpBench(cached_runs, bench, tmp_path)
+    yield McpHarness(cached_runs, harness, tmp_path)
     await cached_runs.check_runs()
 
 
@@ -51,7 +51,7 @@ def _sum_node(node_id: str, left: Any, right: Any, **fields: Any) -> dict[str, A
 
 
 @in_both_modes
-async def test_run_plan_applies_inputs_and_reports_progress(mcp: McpBench, mode: str) -> None:
+async def test_run_plan_applies_inputs_and_reports_progress(mcp: McpHarness, mode: str) -> None:
     plan = plan_of(
         _sum_node("a", "{{PLACEHOLDER_n}}", 1),
         _sum_node("b", "{{a.result}}", 1),
@@ -68,7 +68,7 @@ async def test_run_plan_applies_inputs_and_reports_progress(mcp: McpBench, mode:
     assert (progress_values, progress_values[-1]) == (sorted(set(progress_values)), 2.0)
 
 
-async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpBench, mode: str) -> None:
+async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpHarness, mode: str) -> None:
     async with mcp.client(mode) as call:
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
         result = await call("double", value=4)
@@ -88,7 +88,7 @@ async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpBench, m
     assert "unknown argument 'valu'" in invalid_result["message"]
 
 
-async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(mcp: McpBench, mode: str) -> None:
+async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(mcp: McpHarness, mode: str) -> None:
     run_id = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
         arguments: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": run_id}
@@ -107,7 +107,7 @@ async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(m
 
 
 @in_both_modes
-async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) -> None:
+async def test_person_answers_in_a_form_of_the_client(mcp: McpHarness, mode: str) -> None:
     person = Person(lambda _: {"approved": True, "reason": "fine"})
     plan = plan_of(human_node("check"), _sum_node("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
     async with mcp.client(mode, person) as call:
@@ -133,7 +133,7 @@ async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) 
 
 @in_both_modes
 @pytest.mark.parametrize("has_forms", [True, False])
-async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, mode: str, has_forms: bool) -> None:
+async def test_unanswered_request_is_reported_with_instructions(mcp: McpHarness, mode: str, has_forms: bool) -> None:
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan_of(human_node("check"), output="{{check.result.approved}}"))
@@ -156,7 +156,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, m
     assert late_answer_error["message"] == f"the run '{run_id}' has ended; get_run returns its state"
 
 
-async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: McpBench, mode: str) -> None:
+async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: McpHarness, mode: str) -> None:
     request_node = human_node("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
         run_id = (await call("run_plan", plan=plan_of(request_node)))["run_id"]
@@ -177,7 +177,7 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
 
 
 @in_both_modes
-async def test_invalid_answer_is_reported_and_the_request_stays_open(mcp: McpBench, mode: str) -> None:
+async def test_invalid_answer_is_reported_and_the_request_stays_open(mcp: McpHarness, mode: str) -> None:
     person = Person(lambda _: {"amount": 3})
     form = {"type": "object", "properties": {"amount": {"type": "integer", "multipleOf": 2}}}
     async with mcp.client(mode, person) as call:
@@ -188,7 +188,7 @@ async def test_invalid_answer_is_reported_and_the_request_stays_open(mcp: McpBen
     assert (final_result["status"], len(person.forms)) == ("completed", 1)
 
 
-async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> None:
+async def test_plan_with_effects_needs_an_approval(mcp: McpHarness, mode: str) -> None:
     person = Person(lambda _: {"approved": False})
     plan = plan_of({"id": "send", "tool": "change", "arguments": {"name": "mcp"}})
     async with mcp.client(mode, person) as call:
@@ -200,7 +200,9 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
     assert "send" in person.forms[0][0]
 
 
-async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(mcp: McpBench, mode: str, gate: Gate) -> None:
+async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
+    mcp: McpHarness, mode: str, gate: Gate
+) -> None:
     plan = plan_of(hold_node("long", gate.name))
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=gate.name)
@@ -217,7 +219,7 @@ async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(mcp: M
 
 
 @in_both_modes
-async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, gate: Gate) -> None:
+async def test_cancelled_call_does_not_cancel_its_run(mcp: McpHarness, mode: str, gate: Gate) -> None:
     plan = plan_of(hold_node("long", gate.name))
     async with mcp.client(mode) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=gate.name))
@@ -231,7 +233,7 @@ async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, 
     assert final_result["status"] == "completed"
 
 
-async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: str) -> None:
+async def test_tool_cancel_cancels_a_run(mcp: McpHarness, mode: str, unique_name: str) -> None:
     plan = plan_of(hold_node("long", unique_name))
     async with mcp.client(mode) as call:
         await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
@@ -241,7 +243,7 @@ async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: 
     assert final_result["status"] == "cancelled"
 
 
-async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, unique_name: str) -> None:
+async def test_invalid_calls_are_reported_with_hints(mcp: McpHarness, mode: str, unique_name: str) -> None:
     async with mcp.client(mode) as call:
         invalid_result = await call.error_result("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
         syntax_error = await call.error_result("check_plan", plan="nodes: [")

@@ -14,11 +14,11 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import MODES, McpBench, Person
+from tests.support.mcp_clients import MODES, McpHarness, Person
 from tests.support.people import hold_node, human_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate
 
 pytestmark = pytest.mark.server
@@ -93,13 +93,13 @@ class _TaskClient:
 
 
 @pytest.fixture
-async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
-    yield McpBench(cached_runs, bench, tmp_path)
+async def mcp(cached_runs: Runs, harness: CallHarness, tmp_path: Path) -> AsyncIterator[McpHarness]:
+    yield McpHarness(cached_runs, harness, tmp_path)
     await cached_runs.check_runs()
 
 
 @asynccontextmanager
-async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
+async def _connect_task_client(mcp: McpHarness) -> AsyncIterator[_TaskClient]:
     """Connect a client that supports tasks."""
     person = Person(lambda _: None)
     async with McpClient(
@@ -108,7 +108,7 @@ async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
         yield _TaskClient(client)
 
 
-async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, gate: Gate) -> None:
+async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpHarness, gate: Gate) -> None:
     async with _connect_task_client(mcp) as task_client:
         created_task = await task_client.call("run_plan", plan=plan_of(hold_node("long", gate.name)), run_id=gate.name)
         assert isinstance(created_task, _CreatedTask)
@@ -121,7 +121,7 @@ async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, gate: Gat
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(gate.name))
 
 
-async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
+async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpHarness) -> None:
     async with _connect_task_client(mcp) as task_client:
         invalid_result = await task_client.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
         check_result = await task_client.call("check_plan", plan=plan_of(hold_node("long", "x")))
@@ -130,7 +130,7 @@ async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> N
         assert isinstance(check_result, types.CallToolResult)
 
 
-async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
+async def test_request_of_a_task_is_answered_by_an_update(mcp: McpHarness, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         plan = plan_of(human_node("check"), output="{{check.result.approved}}")
         assert isinstance(await task_client.call("run_plan", plan=plan, run_id=unique_name), _CreatedTask)
@@ -146,7 +146,7 @@ async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
+async def test_invalid_answer_to_a_task_is_an_error(mcp: McpHarness, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         await task_client.call("run_plan", plan=plan_of(human_node("check")), run_id=unique_name)
         await task_client.wait_for_status(unique_name, "input_required")
@@ -159,7 +159,7 @@ async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: 
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
+async def test_task_can_be_cancelled_twice(mcp: McpHarness, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         await task_client.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
         await task_client.send("tasks/cancel", unique_name)
@@ -168,7 +168,7 @@ async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> N
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
+async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpHarness, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         failing_node = tool_node("bad", "give_up", "check", arguments={})
         await task_client.call("run_plan", plan=plan_of(human_node("check"), failing_node), run_id=unique_name)
@@ -179,7 +179,7 @@ async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, uniqu
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique_name: str) -> None:
+async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpHarness, unique_name: str) -> None:
     async with _connect_task_client(mcp) as task_client:
         with pytest.raises(MCPError, match="there is no run"):
             await task_client.send("tasks/get", unique_name)
@@ -196,7 +196,7 @@ def _plan_with_request(*extra_nodes: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [human_node("check"), *extra_nodes], "output": "{{check.result.approved}}"}
 
 
-async def test_form_is_closed_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
+async def test_form_is_closed_when_another_client_answers(mcp: McpHarness, unique_name: str) -> None:
     form_opened, form_closed = asyncio.Event(), asyncio.Event()
 
     class SlowPerson(Person):
@@ -218,7 +218,7 @@ async def test_form_is_closed_when_another_client_answers(mcp: McpBench, unique_
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpBench, mode: str) -> None:
+async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpHarness, mode: str) -> None:
     person = Person(lambda _: {"approved": True})
     plan = {"plan": 1, "nodes": [{"id": "child", "plan": _plan_with_request()}], "output": "{{child.result}}"}
     async with mcp.client(mode, person) as call:
@@ -227,14 +227,14 @@ async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpBench, mode: str
 
 
 async def test_call_can_continue_on_another_server(
-    mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
+    mcp: McpHarness, cached_runs: Runs, harness: CallHarness, tmp_path: Path, unique_name: str
 ) -> None:
     arguments = {"plan": _plan_with_request(), "run_id": unique_name}
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
         interim_result = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
     assert isinstance(interim_result, types.InputRequiredResult)
     assert list(interim_result.input_requests or {}) == ["check"]
-    second_server = McpBench(cached_runs, bench, tmp_path)
+    second_server = McpHarness(cached_runs, harness, tmp_path)
     answer = types.ElicitResult(action="accept", content={"approved": True})
     async with second_server.client("2026-07-28", Person(lambda _: None)) as call:
         result = await call.client.session.call_tool(
@@ -244,7 +244,7 @@ async def test_call_can_continue_on_another_server(
     cached_runs.include_in_checks(cached_runs.client.get_workflow_handle(unique_name))
 
 
-async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
+async def test_invalid_request_state_is_rejected(mcp: McpHarness) -> None:
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
         for state in ("no json", "[]", json.dumps({"run_id": "x"})):
             result = await call.client.session.call_tool(
@@ -257,7 +257,7 @@ async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, gate: Gate) -> None:
+async def test_other_nodes_run_while_a_form_is_open(mcp: McpHarness, mode: str, gate: Gate) -> None:
     """The form is shown before the other nodes have ended."""
     person = Person(lambda _: {"approved": True})
     plan = _plan_with_request(hold_node("long", gate.name))

@@ -22,7 +22,7 @@ from tests.support.people import answer, human_node
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.run_views import wait_for_view
 from tests.support.runs import Handle, Runs, bare_document, checked_runs, completed_node, document_of, scheduled_calls
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ended_document, wait_for_continue_as_new
 
 pytestmark = pytest.mark.server
@@ -35,14 +35,16 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-async def notifying_runs(client: Client, bench: Bench, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Runs]:
+async def notifying_runs(
+    client: Client, harness: CallHarness, tmp_path: Path, receiver: Receiver
+) -> AsyncIterator[Runs]:
     settings = Settings(
         state_dir=tmp_path,
         notify_url=receiver.url,
         notify_secret=SecretStr(SECRET),
         ui_url="https://temporal.example.com",
     )
-    async with checked_runs(client, bench.registry(), settings=settings) as runs:
+    async with checked_runs(client, harness.registry(), settings=settings) as runs:
         yield runs
 
 

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare_document, completed_node, document_of, raw_value
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, end_of_run
 
 pytestmark = pytest.mark.server
@@ -153,11 +153,11 @@ INVALID_SIGNAL_ARGUMENTS: list[tuple[Any, ...]] = [
 """Invalid arguments of signals."""
 
 
-async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_signal_cancel_works_with_any_payload(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     async def is_cancelled_by(arguments: tuple[Any, ...], *, gate_name: str) -> bool:
         node = {"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}
         handle = await runs.start({"nodes": [node]})
-        await eventually(lambda: gate_name in bench.entered)
+        await eventually(lambda: gate_name in harness.entered)
         await handle.signal("cancel", args=arguments)
         return bool((await document_of(handle))["status"] == "cancelled")
 

@@ -37,7 +37,7 @@ from tests.support.runs import (
     completed_node,
     document_of,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -150,13 +150,13 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) 
 
 
 async def test_region_ends_although_a_tool_ignores_cancellation(
-    client: Client, bench: Bench, tmp_path: Path, unique_name: str
+    client: Client, harness: CallHarness, tmp_path: Path, unique_name: str
 ) -> None:
     gate = threading.Event()
 
     @tool(effects="pure")
     def ignore_cancellation() -> None:
-        bench.enter(unique_name)
+        harness.enter(unique_name)
         gate.wait()
 
     last_id = f"n{REGION_NODE_COUNT - 1}"
@@ -164,11 +164,11 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         tool_node("stuck", "ignore_cancellation", last_id, timeout="10m"),
         pure_node("after", 1, depends_on=["stuck"]),
     ]
-    registry = bench.registry().merge(ToolRegistry.of(ignore_cancellation))
+    registry = harness.registry().merge(ToolRegistry.of(ignore_cancellation))
     async with checked_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
             handles = [await runs.start(plan(REGION_NODE_COUNT, *extra_nodes)) for _ in range(3)]
-            await eventually(lambda: bench.running[unique_name] == len(handles))
+            await eventually(lambda: harness.running[unique_name] == len(handles))
         await handles[0].signal("cancel", {"reason": "enough"})
         await handles[1].cancel()
         started_at = (await RunReader(runs.client, handles[2].id).read()).started_at or 0.0
@@ -186,13 +186,15 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
             assert statuses == ["completed", *["cancelled"] * 2]
 
 
-async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_failures_in_regions_are_reported_without_a_worker(
+    client: Client, harness: CallHarness, tmp_path: Path
+) -> None:
     extra_nodes = [
         pure_node("bad", "{{n7.result.gone}}"),
         pure_node("after bad", "{{bad.result}}"),
         pure_node("skipped", 1, when="n9.result < 0"),
     ]
-    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start(plan(REGION_NODE_COUNT, *extra_nodes))
         await document_of(handle)
     view = await RunReader(client, handle.id).read()

@@ -21,15 +21,15 @@ from tests.support.people import human_node
 from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, ServeScript
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def python_runs(runs: Runs, bench: Bench, tmp_path: Path) -> PythonRuns:
-    return PythonRuns(runs, bench, tmp_path)
+def python_runs(runs: Runs, harness: CallHarness, tmp_path: Path) -> PythonRuns:
+    return PythonRuns(runs, harness, tmp_path)
 
 
 async def read_events(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
@@ -194,21 +194,23 @@ async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) 
     assert [(answer["answer"], answer["by"]) for answer in lineage.answers] == [("rejected", "ann")]
 
 
-async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, bench: Bench, unique_name: str) -> None:
+async def test_commands_pause_extend_and_limit_a_run(
+    python_runs: PythonRuns, harness: CallHarness, unique_name: str
+) -> None:
     nodes = [
         call("a", "hold", name=unique_name),
         call("slow", "hold", name=f"{unique_name} slow"),
         call("broken", "give_up"),
     ]
     run = await python_runs.start(plan_of(*nodes))
-    await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*bench.entered})
+    await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*harness.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
         await run.pause()
     assert "added" in await run.add_nodes([{**call("sum", "plus", left=1, right=2), "depends_on": ["a"]}])
     with pytest.raises(PlanInvalid, match="there_is_no_such_tool"):
         await run.add_nodes([call("other", "there_is_no_such_tool")])
-    bench.open(unique_name)
+    harness.open(unique_name)
     await run.resume()
     await run.cancel_node("slow", reason="takes too long")
     await run.set_limits(max_parallel=3)
@@ -284,7 +286,9 @@ async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> N
         await read_events(run)
 
 
-async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript, bench: Bench, tmp_path: Path) -> None:
+async def test_text_of_a_model_continues_from_a_cursor(
+    serve_script: ServeScript, harness: CallHarness, tmp_path: Path
+) -> None:
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     gate = asyncio.Event()
     script = (
@@ -298,7 +302,7 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
-        run = PythonRuns(runs, bench, tmp_path).handle_of(handle)
+        run = PythonRuns(runs, harness, tmp_path).handle_of(handle)
         first_text = ""
         async with aclosing(run.events(text=True)) as events:
             async for event in events:
@@ -308,7 +312,9 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
         gate.set()
         remaining_events = [
             event
-            async for event in PythonRuns(runs, bench, tmp_path).handle_of(handle).events(after=event.cursor, text=True)
+            async for event in PythonRuns(runs, harness, tmp_path)
+            .handle_of(handle)
+            .events(after=event.cursor, text=True)
         ]
         deltas = [event for event in remaining_events if isinstance(event, TextDelta)]
         assert first_text + "".join(delta.text for delta in deltas) == answer_text

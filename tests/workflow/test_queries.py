@@ -29,7 +29,7 @@ from tests.support.runs import (
     events_of,
     without_cache,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
@@ -96,13 +96,13 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, gate: Gate) 
     assert (await _read_details(handle)).startswith("**completed**: 4 completed")
 
 
-async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
+async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, harness: CallHarness) -> None:
     """The run is started as in the Temporal UI: with a plan, and without search attributes."""
     gate_name = uuid4().hex
     handle = await runs.start_raw({"plan": {"nodes": [hold_node("held", gate_name)]}})
-    await eventually(lambda: gate_name in bench.entered)
+    await eventually(lambda: gate_name in harness.entered)
     assert await _read_state_values(handle) == ["running"]
-    bench.open(gate_name)
+    harness.open(gate_name)
     await document_of(handle)
     rejected_handle = await runs.start_raw({"plan": {"nodes": [call("a", "unknown_tool")]}})
     await document_of(rejected_handle)

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -28,36 +28,36 @@ async def read_titles(runs: Runs, handle: Handle, base_id: str) -> list[str | No
 
 
 async def _complete_streamed_replan(
-    serve_script: ServeScript, script: tuple[Any, ...], bench: Bench, model_gate: asyncio.Event
+    serve_script: ServeScript, script: tuple[Any, ...], harness: CallHarness, model_gate: asyncio.Event
 ) -> Document:
     """Complete a run. Its model stops while it writes the new plan, until a node waits at the gate `early`."""
-    async with serve_script(*script, bench=bench) as (_, runs):
+    async with serve_script(*script, harness=harness) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "give_up", "echo", "hold"))
-        await eventually(lambda: "early" in bench.entered)
+        await eventually(lambda: "early" in harness.entered)
         model_gate.set()
-        bench.open("early")
+        harness.open("early")
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     return document
 
 
 async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: ServeScript) -> None:
-    bench, model_gate = Bench(), asyncio.Event()
+    harness, model_gate = CallHarness(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     first_node = call("c", "hold", name="{{b.result.name}}")
     new_plan = plan_text(first_node, call("a", "echo", value="{{c.result}}"))
     script = (plan, held_answer(new_plan, model_gate, pause_after=json.dumps(first_node)), "Done.")
-    document = await _complete_streamed_replan(serve_script, script, bench, model_gate)
-    assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
+    document = await _complete_streamed_replan(serve_script, script, harness, model_gate)
+    assert (harness.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
 async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeScript) -> None:
-    bench, model_gate = Bench(), asyncio.Event()
+    harness, model_gate = CallHarness(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", value="{{a.result}}"), call("c", "echo", name="early"))
     new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
     script = (plan, held_answer(new_plan, model_gate, pause_after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
-    document = await _complete_streamed_replan(serve_script, script, bench, model_gate)
+    document = await _complete_streamed_replan(serve_script, script, harness, model_gate)
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
     assert {node_id: document["nodes"][node_id]["status"] for node_id in "abcd"} == expected
 

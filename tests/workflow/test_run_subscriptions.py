@@ -23,7 +23,7 @@ from tests.support.goals import call
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, checked_runs, document_of, with_run_error
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, client_runs_of
 
 pytestmark = pytest.mark.server
@@ -132,10 +132,10 @@ _STATUS_RANKS = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING:
 
 @pytest.fixture
 async def short_history_runs(
-    short_history_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+    short_history_client: Client, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
-    async with checked_runs(short_history_client, bench.registry(), settings=settings) as runs:
+    async with checked_runs(short_history_client, harness.registry(), settings=settings) as runs:
         yield runs
 
 

@@ -145,7 +145,7 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.workflow_id}'") as error:
         await harness.sessions.start_turn(unique_name, harness.turn(call("c", "echo", value=1)))
     assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.workflow_id)
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     run_ids = [(await task).workflow_id for task in later_starts]
     for run_id in run_ids:
         document = await document_of(harness.client.get_workflow_handle(run_id))
@@ -223,7 +223,7 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
 ) -> None:
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
     handle = harness.client.get_workflow_handle(started_turn.workflow_id)
-    await eventually(lambda: unique_name in harness.tool_bench.entered)
+    await eventually(lambda: unique_name in harness.tool_harness.entered)
     match channel:
         case "signal":
             await handle.signal(wire.CANCEL, {"reason": "enough"})
@@ -236,7 +236,7 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
     expected = ("failed", ()) if channel == "terminate" else ("cancelled", ("cbu",))
     assert (session.turns[0].status, session.turns[0].names) == expected
     assert [*session.names] == [*expected[1]]
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     if channel == "terminate":
         assert session.turns[0].outcome is not None
         assert "terminated" in session.turns[0].outcome.lower()
@@ -256,11 +256,11 @@ async def test_terminated_session_reports_the_run_state_of_its_last_turn(
     harness: SessionHarness, unique_name: str
 ) -> None:
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
-    await eventually(lambda: unique_name in harness.tool_bench.entered)
+    await eventually(lambda: unique_name in harness.tool_harness.entered)
     await harness.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
     (turn,) = (await harness.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     await harness.client.get_workflow_handle(started_turn.workflow_id).result()
     view = await harness.sessions.find(unique_name)
     (turn,) = view.session.turns
@@ -399,7 +399,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
     with pytest.raises(TurnRejected) as error:
         await harness.sessions.start_turn(unique_name, harness.turn(call("a", "echo", value=1)))
     assert error.value.code == "session_busy"
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     result = await ended_session.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started_turn.workflow_id)
     assert (await harness.sessions.find(unique_name)).to_json()["status"] == "ended"
@@ -458,7 +458,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
     await _wait_until_idle(harness, unique_name)
     (turn,) = (await harness.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     await harness.sessions.end(unique_name)
 
 
@@ -475,13 +475,13 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
         return (await _count_events_by_kind(harness, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
     await eventually(has_timer)
-    harness.tool_bench.open(unique_name)
+    harness.tool_harness.open(unique_name)
     assert [*(await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
     next_turn = await harness.sessions.start_turn(unique_name, harness.turn(call("c", "hold", name=f"{unique_name} 2")))
-    await eventually(lambda: f"{unique_name} 2" in harness.tool_bench.entered)
+    await eventually(lambda: f"{unique_name} 2" in harness.tool_harness.entered)
     counts = await _count_events_by_kind(harness, unique_name)
     assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
-    harness.tool_bench.open(f"{unique_name} 2")
+    harness.tool_harness.open(f"{unique_name} 2")
     await harness.wait_for_turn_end(unique_name, next_turn.workflow_id)
     await harness.sessions.end(unique_name)
 
@@ -492,7 +492,7 @@ async def _start_turn_and_continue_as_new(
     """Start a turn that sets `@cbu` and waits at a gate, and make the session continue as new during the turn."""
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
     first_execution_id = (await harness.sessions.find(unique_name)).run_id
-    await eventually(lambda: unique_name in harness.tool_bench.entered)
+    await eventually(lambda: unique_name in harness.tool_harness.entered)
     # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
     handle = harness.client.get_workflow_handle(session_id(unique_name))

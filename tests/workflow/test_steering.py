@@ -28,7 +28,7 @@ from tests.support.runs import (
     with_run_error,
     without_cache,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, ended_document, pure_node
 
 pytestmark = pytest.mark.server
@@ -107,11 +107,13 @@ async def _has_note(handle: Handle, message: str) -> bool:
     return any(note["message"] == message for note in (await handle.query(wire.QUERY_STATUS))["notes"])
 
 
-async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_that_is_paused_at_its_start_starts_no_node(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = {"nodes": [call("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
     await wait_for_status(runs.client, handle.id, "waiting")
-    assert bench.effects[unique_name] == []
+    assert harness.effects[unique_name] == []
     await handle.signal(wire.CANCEL)
     assert bare_document(await document_of(handle))["status"] == "cancelled"
 
@@ -224,14 +226,16 @@ def _check_cancelled(document: Document, reason: str) -> None:
     }
 
 
-async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_cancel_signal_cancels_open_nodes_and_keeps_results(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     handle = await runs.start(_plan_with_held_task_and_thread(unique_name))
-    await eventually(lambda: bench.entered.count(unique_name) == 2)
+    await eventually(lambda: harness.entered.count(unique_name) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
     document = bare_document(await document_of(handle))
     assert document["notes"] == [_note("cancel", "cancelled by ann: wrong plan")]
     _check_cancelled(document, "wrong plan")
-    assert bench.clean_ups.count(unique_name) == 2
+    assert harness.clean_ups.count(unique_name) == 2
     history = await handle.fetch_history()
     assert end_of(history) == "canceled"
     [cancel_request] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
@@ -243,25 +247,29 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
     assert bare_document(dict(view.closing_document)) == {**bare_document(view.document()), "nodes": {}}
 
 
-async def test_run_cancelled_through_temporal_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_cancelled_through_temporal_records_its_document(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     handle = await runs.start(_plan_with_held_task_and_thread(unique_name))
-    await eventually(lambda: bench.entered.count(unique_name) == 2)
+    await eventually(lambda: harness.entered.count(unique_name) == 2)
     await handle.cancel()
     document = bare_document(await document_of(handle))
     assert "notes" not in document
     _check_cancelled(document, "cancelled through Temporal")
-    assert bench.clean_ups.count(unique_name) == 2
+    assert harness.clean_ups.count(unique_name) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
     recorded_document = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
     assert recorded_document is not None
     assert bare_document(recorded_document) == {**bare_document(await document_of(handle)), "nodes": {}}
 
 
-async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_that_is_cancelled_at_its_start_starts_no_node(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = {"nodes": [call("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
     assert bare_document(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
-    assert bench.effects[unique_name] == []
+    assert harness.effects[unique_name] == []
 
 
 async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed(

@@ -34,7 +34,7 @@ from tests.support.runs import (
     document_of,
     scheduled_calls,
 )
-from tests.support.tools import Bench, digest_of
+from tests.support.tools import CallHarness, digest_of
 from tests.workflow.building import Gate, value_of
 from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
 from tests.workflow.test_offloaded_regions import plan as region_plan
@@ -47,12 +47,12 @@ _DIGEST_NODE = tool_node("digest", "digest", "hold", arguments={"value": "{{tabl
 
 @pytest.fixture
 async def outage_runs(
-    client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, harness: CallHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs with a new payload store and short pauses between the attempts to reach the store."""
     monkeypatch.setattr(store_retry, "MAX_PAUSE_S", 0.5)
     monkeypatch.setattr(serving, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
-    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
 
 
@@ -191,7 +191,7 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
 
 @pytest.fixture
 async def full_store_runs(
-    client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, harness: CallHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs whose payload store rejects only the table, with short pauses between the attempts."""
     original_put = FolderStore.put
@@ -204,7 +204,7 @@ async def full_store_runs(
     monkeypatch.setattr(FolderStore, "put", reject_table)
     monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
     monkeypatch.setattr(LargeValues.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
-    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+    async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
 
 

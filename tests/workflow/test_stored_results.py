@@ -31,7 +31,7 @@ from tests.support.runs import (
     failed_node,
     serving_runs,
 )
-from tests.support.tools import Bench, digest_of, json_of
+from tests.support.tools import CallHarness, digest_of, json_of
 
 pytestmark = pytest.mark.server
 
@@ -230,15 +230,15 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     assert restored["sub"] == expected
 
 
-async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
-    async with checked_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+async def test_values_missing_from_the_store_are_reported(client: Client, harness: CallHarness, tmp_path: Path) -> None:
+    async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         hold = hold_node("hold", "gone", "table")
         use = _digest("use", "{{table.result}}") | {"depends_on": ["hold"]}
         handle = await runs.start({"nodes": [_TABLE, hold, use], "output": "{{table.result}}"})
-        await eventually(lambda: "gone" in bench.entered)
+        await eventually(lambda: "gone" in harness.entered)
         for stored in (tmp_path / "payloads").rglob("sha256-*"):
             stored.unlink()
-        bench.open("gone")
+        harness.open("gone")
         document = await document_of(handle)
         ref = ref_of(json_of({"n": 500, "rows": _ROWS}).encode())
         message = (
@@ -321,12 +321,12 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     assert (await runs.read_document(handle, full=True))["output"] == "x" * 30_000_000
 
 
-async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_secrets_are_hidden_in_stored_results_too(client: Client, harness: CallHarness, tmp_path: Path) -> None:
     @tool(effects="read", secrets=["TOKEN"])
     def leak(token: str) -> dict[str, str]:
         return {"token": token, "text": f"{token} " * 4_000}
 
-    registry = bench.registry().merge(ToolRegistry.of(leak))
+    registry = harness.registry().merge(ToolRegistry.of(leak))
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
             node = call("leak", "leak", token="{{secret.TOKEN}}")

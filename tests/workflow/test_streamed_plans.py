@@ -20,7 +20,7 @@ from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests
 from tests.support.run_views import wait_for_node
 from tests.support.runs import Document, Handle
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -68,48 +68,51 @@ def assert_has_continuation_prompt(model_call: ReceivedCall, accepted_node: Docu
 
 
 async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    harness, gate = CallHarness(), asyncio.Event()
     plan = plan_text(*[call(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
     async with serve_script(
-        held_answer(plan, gate, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", bench=bench
+        held_answer(plan, gate, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", harness=harness
     ) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold"))
-        await eventually(lambda: "n0" in bench.entered)
+        await eventually(lambda: "n0" in harness.entered)
         assert server.calls[0].is_streamed
         gate.set()
         for number in range(6):
-            bench.open(f"n{number}")
+            harness.open(f"n{number}")
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert sorted(node_ids_of(document)) == sorted(["plan", "read", *[f"n{number}" for number in range(6)], "answer"])
-    assert sorted(bench.entered) == [f"n{number}" for number in range(6)]
+    assert sorted(harness.entered) == [f"n{number}" for number in range(6)]
 
 
 async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    harness, gate = CallHarness(), asyncio.Event()
     plan = plan_text(
         call("change", "change", name="world"),
         call("order", "order", name="x", choices=["b"]),
         call("look", "hold", name="look"),
         title="t" * 40,
     )
-    async with serve_script(held_answer(plan, gate, pause_after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
+    async with serve_script(held_answer(plan, gate, pause_after='"name": "look"}}'), "Done.", harness=harness) as (
+        _,
+        runs,
+    ):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Change it.", "change", "order", "hold"))
-        await eventually(lambda: bench.entered == ["look"])
+        await eventually(lambda: harness.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await read_node_messages(handle)] == [["look"]]
-        assert not bench.effects
+        assert not harness.effects
         gate.set()
-        bench.open("look")
+        harness.open("look")
         await wait_for_requests(runs.client, handle.id, "change", "order")
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
         document = await checked_document(runs, handle)
     assert node_ids_of(document) == ["plan", "read", "look", "change", "order", "answer"]
-    assert len(bench.effects["world"]) == 1
+    assert len(harness.effects["world"]) == 1
 
 
 async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    harness, gate = CallHarness(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     invalid_plan = plan_text(first_node, call("b", "fly"), call("c", "echo", value="{{a.result}}"))
     last_node = call("d", "echo", value="{{a.result}}")
@@ -117,60 +120,60 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
         call("b", "echo", value="{{c.result}}"), call("c", "echo", value="{{a.result}}"), last_node
     )
     script = (held_answer(invalid_plan, gate, pause_after=json.dumps(first_node)), repaired_plan, "Done.")
-    async with serve_script(*script, bench=bench) as (server, runs):
+    async with serve_script(*script, harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
-        await eventually(lambda: bench.entered == ["a"])
+        await eventually(lambda: harness.entered == ["a"])
         gate.set()
         await eventually(lambda: len(server.calls) == 2)
-        bench.open("a")
+        harness.open("a")
         document = await checked_document(runs, handle)
     repair_call = server.calls[1]
     assert "This plan cannot be run:" in repair_call.text
     assert '"at": "/nodes/1/tool"' in repair_call.text
     assert json.dumps(first_node) in repair_call.text.partition("have been started already")[2]
     assert (document["status"], document["output"]) == ("completed", "Done.")
-    assert bench.entered == ["a"]
+    assert harness.entered == ["a"]
     expected_results = {"a": "a", "b": {"value": {"value": "a"}}, "d": {"value": "a"}}
     assert {node_id: document["nodes"][node_id]["result"] for node_id in expected_results} == expected_results
 
 
 async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: ServeScript) -> None:
-    bench = Bench()
+    harness = CallHarness()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
     second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
     script = (interrupted_answer(interrupted_plan, last_text="x" * 500), second_plan, "Done.")
-    async with serve_script(*script, bench=bench) as (server, runs):
+    async with serve_script(*script, harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
-        bench.open("a")
+        harness.open("a")
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
     assert [
         (message["attempt"], message["from"], [node["id"] for node in message["nodes"]]) for message in messages
     ] == [(1, 0, ["a"]), (2, 0, []), *[(2, 0, ["b"]) for _ in messages[2:]]]
     assert_has_continuation_prompt(server.calls[1], first_node)
-    assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert (document["status"], document["output"], harness.entered) == ("completed", "Done.", ["a"])
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
 
 
 async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    harness, gate = CallHarness(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     plan = plan_text(first_node, call("b", "echo"))
     script = (held_answer(plan, gate, pause_after=json.dumps(first_node)), "Done.")
-    async with serve_script(*script, bench=bench) as (_, runs):
+    async with serve_script(*script, harness=harness) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
-        await eventually(lambda: bench.entered == ["a"])
+        await eventually(lambda: harness.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first_node]))
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
         late_node = call("late", "echo")
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late_node]))
         gate.set()
-        bench.open("a")
+        harness.open("a")
         document = await checked_document(runs, handle)
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
-    assert (document["status"], document.get("notes"), bench.entered) == ("completed", None, ["a"])
+    assert (document["status"], document.get("notes"), harness.entered) == ("completed", None, ["a"])
 
 
 _REJECTED_MESSAGES: list[tuple[Any, str]] = [
@@ -258,21 +261,21 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
 
 
 async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: ServeScript) -> None:
-    bench, gate = Bench(), asyncio.Event()
+    harness, gate = CallHarness(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, call("long", "echo", words="x" * 600))
     filtered_answer = replace(
         held_answer(interrupted_plan, gate, pause_after=json.dumps(first_node)), finish_reason="content_filter"
     )
     second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
-    async with serve_script(filtered_answer, second_plan, "Done.", bench=bench) as (server, runs):
+    async with serve_script(filtered_answer, second_plan, "Done.", harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
-        await eventually(lambda: bench.entered == ["a"])
+        await eventually(lambda: harness.entered == ["a"])
         gate.set()
         await wait_for_node(runs, handle, "plan", "failed")
         await handle.execute_update(wire.RETRY_NODE, {"node_id": "plan"})
         await eventually(lambda: len(server.calls) == 2)
-        bench.open("a")
+        harness.open("a")
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
     assert [(message["call"], message["attempt"], [node["id"] for node in message["nodes"]]) for message in messages][
@@ -280,6 +283,6 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     ] == [("plan", 1, ["a"]), ("plan#2", 1, [])]
     assert_has_continuation_prompt(server.calls[1], first_node)
     assert [model_call.metadata["node_id"] for model_call in server.calls] == ["plan", "plan", "answer"]
-    assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert (document["status"], document["output"], harness.entered) == ("completed", "Done.", ["a"])
     assert document["nodes"]["plan"]["result"]["accepted_nodes"][0] == first_node
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]

@@ -23,7 +23,7 @@ from tests.support.runs import (
     failed_node,
     histories_of,
 )
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import Gate, pure_node
 
 pytestmark = pytest.mark.server
@@ -144,15 +144,17 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     assert len(events_of((await chain_of(runs.client, handle))[0], EventType.EVENT_TYPE_TIMER_STARTED)) >= 2
 
 
-async def test_sub_plan_whose_workflow_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_sub_plan_whose_workflow_id_is_in_use_fails_its_node(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     sub_plan_node = {"id": "sub", "plan": {"nodes": [call("a", "echo")]}, "depends_on": ["hold"]}
     handle = await runs.start(plan_of(_held_node(unique_name), sub_plan_node))
-    await eventually(lambda: unique_name in bench.entered)
+    await eventually(lambda: unique_name in harness.entered)
     conflicting_plan = plan_of(hold_node("a", f"{unique_name} conflict"))
     conflicting_run = await runs.start_raw({"plan": conflicting_plan}, workflow_id=f"{handle.id}/sub")
-    bench.open(unique_name)
+    harness.open(unique_name)
     document = await document_of(handle)
-    bench.open(f"{unique_name} conflict")
+    harness.open(f"{unique_name} conflict")
     await document_of(conflicting_run)
     expected = failed_node("sub_plan_failed: the sub-plan failed: Workflow execution already started")
     assert bare_document(document)["nodes"]["sub"] == expected

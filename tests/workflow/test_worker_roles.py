@@ -16,7 +16,7 @@ from tests.support.goals import call
 from tests.support.plan_building import plan_of
 from tests.support.run_views import wait_for_status
 from tests.support.runs import Runs, with_tools
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
@@ -24,9 +24,11 @@ pytestmark = pytest.mark.server
 PLAN = plan_of(pure_node("each", "{{item}}", for_each=[1, 2, 3]), call("last", "echo", text="{{each.result}}"))
 
 
-async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_run_waits_with_a_note_until_each_role_has_a_worker(
+    client: Client, harness: CallHarness, tmp_path: Path
+) -> None:
     queue = f"roles-{uuid4().hex}"
-    toolset = with_tools(load_toolset(Settings(state_dir=tmp_path)), bench.registry(), queue=f"{queue}-tools")
+    toolset = with_tools(load_toolset(Settings(state_dir=tmp_path)), harness.registry(), queue=f"{queue}-tools")
     runs = Runs(client, task_queue=queue, tools=toolset.declarations(), store=toolset.store)
     workflow_capacity = WorkerCapacity("workflows", workflow_slots=2, cached_runs=0)
     # With a memory target, the resource-based tuner supplies the slots.

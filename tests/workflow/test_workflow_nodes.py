@@ -15,7 +15,7 @@ from tests.support.people import tool_node
 from tests.support.run_views import wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
-from tests.support.tools import Bench
+from tests.support.tools import CallHarness
 from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
@@ -111,13 +111,13 @@ async def test_terminated_workflow_of_a_write_has_an_unknown_outcome(shop_runs: 
 
 @pytest.mark.usefixtures("low_history_limits")
 async def test_map_of_workflows_continues_as_new_and_completes(
-    short_history_client: Client, bench: Bench, tmp_path: Path
+    short_history_client: Client, harness: CallHarness, tmp_path: Path
 ) -> None:
     # Each workflow adds at least four events. The number of workflow tasks between these events depends on the load.
     items = [f"lamp {number}" for number in range(100)]
     node = tool_node("ship", "ship", for_each=items, arguments={"item": "{{item}}"})
     async with (
-        serving_runs(short_history_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served_runs,
+        serving_runs(short_history_client, harness.registry(), settings=Settings(state_dir=tmp_path)) as served_runs,
         shop_worker(short_history_client) as tools,
     ):
         runs = with_tools(served_runs, tools)

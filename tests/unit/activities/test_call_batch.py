@@ -33,7 +33,7 @@ from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
 
@@ -55,7 +55,7 @@ class MemoryRecords:
         return not self.is_down
 
 
-class BatchBench:
+class BatchHarness:
     """A worker with tools for call batches, and the records of a batch."""
 
     def __init__(self) -> None:
@@ -131,21 +131,21 @@ class BatchBench:
         return message
 
     async def run(self, *nodes: dict[str, Any], attempt: int = 1, max_parallel: int = 9) -> CallBatchResult:
-        bench = ActivityBench(self._batch)
-        bench.temporal.info = replace(bench.temporal.info, attempt=attempt)
-        payload = await bench.payload(self.message(*nodes, max_parallel=max_parallel))
+        harness = ActivityHarness(self._batch)
+        harness.temporal.info = replace(harness.temporal.info, attempt=attempt)
+        payload = await harness.payload(self.message(*nodes, max_parallel=max_parallel))
         return call_batch_result_from_json(json.loads(payload.data))
 
-    def separate_activity(self, tool: str, node: str) -> ActivityBench:
-        """Return a bench for the first attempt of the separate activity of a call."""
-        bench = ActivityBench(self.activities[tool])
-        bench.temporal.info = replace(bench.temporal.info, activity_id=node, attempt=1)
-        return bench
+    def separate_activity(self, tool: str, node: str) -> ActivityHarness:
+        """Return a harness for the first attempt of the separate activity of a call."""
+        harness = ActivityHarness(self.activities[tool])
+        harness.temporal.info = replace(harness.temporal.info, activity_id=node, attempt=1)
+        return harness
 
 
 @pytest.fixture
-async def batch_bench() -> BatchBench:
-    return BatchBench()
+async def batch_harness() -> BatchHarness:
+    return BatchHarness()
 
 
 def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> dict[str, Any]:
@@ -159,12 +159,12 @@ def results(result: CallBatchResult) -> dict[str, Any]:
 _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
 
 
-async def test_each_result_is_recorded_before_its_dependents_start(batch_bench: BatchBench) -> None:
-    result = await batch_bench.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
+async def test_each_result_is_recorded_before_its_dependents_start(batch_harness: BatchHarness) -> None:
+    result = await batch_harness.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.detached_failures, result.separate_tools) == ({}, [])
-    assert batch_bench.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
-    assert [task_ids[-1] for task_ids in batch_bench.records.recorded_ids] == ["other", "b"], (
+    assert batch_harness.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
+    assert [task_ids[-1] for task_ids in batch_harness.records.recorded_ids] == ["other", "b"], (
         "nothing depends on the last call"
     )
     [end] = [end for end in result.call_ends if end.task_id == "b"]
@@ -172,113 +172,113 @@ async def test_each_result_is_recorded_before_its_dependents_start(batch_bench: 
     assert (attempt.count, attempt.started_at is None, attempt.tool_version == "") == (1, False, False)
 
 
-async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_bench: BatchBench) -> None:
-    complete_result = await batch_bench.run(*_CHAIN)
-    batch_bench.calls.clear()
-    batch_bench.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
-    assert results(await batch_bench.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
+async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_harness: BatchHarness) -> None:
+    complete_result = await batch_harness.run(*_CHAIN)
+    batch_harness.calls.clear()
+    batch_harness.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
+    assert results(await batch_harness.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
     # The dead worker may have started `b`, so `b` has its second attempt, and `c` its first attempt.
-    assert batch_bench.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
+    assert batch_harness.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 
-async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(batch_bench: BatchBench) -> None:
-    batch_bench.records.is_down = True
-    assert results(await batch_bench.run(*_CHAIN)) == {"a": 7}
-    assert [name for name, _, _ in batch_bench.calls] == ["a"]
+async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(batch_harness: BatchHarness) -> None:
+    batch_harness.records.is_down = True
+    assert results(await batch_harness.run(*_CHAIN)) == {"a": 7}
+    assert [name for name, _, _ in batch_harness.calls] == ["a"]
 
 
 async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(
-    batch_bench: BatchBench,
+    batch_harness: BatchHarness,
 ) -> None:
-    result = await batch_bench.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
+    result = await batch_harness.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
     assert [*result.detached_failures] == ["a"]
-    separate_activity = batch_bench.separate_activity("short", "a")
+    separate_activity = batch_harness.separate_activity("short", "a")
     failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
     assert (failure.message, failure.non_retryable) == ("not now", False)
     assert failure.next_retry_delay == timedelta(seconds=5)
     assert failure.details[0]["attempt"] == 1
-    assert len(batch_bench.calls) == 2, "the first attempt is not repeated"
+    assert len(batch_harness.calls) == 2, "the first attempt is not repeated"
     separate_activity.temporal.info = replace(separate_activity.temporal.info, attempt=2)
     payload = await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
     assert payload.data == b"5"
 
 
 async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
-    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch
+    batch_harness: BatchHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await batch_bench.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
+    result = await batch_harness.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
     assert (results(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
-    separate_activity = asyncio.ensure_future(batch_bench.separate_activity("hold", "slow").payload({"value": 3}))
+    separate_activity = asyncio.ensure_future(batch_harness.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
-    batch_bench.release_event.set()
+    batch_harness.release_event.set()
     assert (await separate_activity).data == b"3"
-    assert [name for name, _, _ in batch_bench.calls] == ["slow"], "the call is made once"
-    assert (await batch_bench.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
+    assert [name for name, _, _ in batch_harness.calls] == ["slow"], "the call is made once"
+    assert (await batch_harness.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
         "only one activity continues the detached call"
     )
 
 
 @pytest.mark.parametrize(("max_parallel", "slot_count"), [(2, 100), (9, 2)], ids=["run", "worker"])
 async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
-    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch, max_parallel: int, slot_count: int
+    batch_harness: BatchHarness, monkeypatch: pytest.MonkeyPatch, max_parallel: int, slot_count: int
 ) -> None:
-    batch_bench.slots.limit = slot_count
+    batch_harness.slots.limit = slot_count
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await batch_bench.run(*(call(f"n{n}", tool="hold") for n in range(5)), max_parallel=max_parallel)
-    assert (batch_bench.max_running, [*result.detached_failures], batch_bench.slots.in_use) == (2, ["n0", "n1"], 2)
-    batch_bench.release_event.set()
-    await eventually(lambda: batch_bench.slots.in_use == 0)
+    result = await batch_harness.run(*(call(f"n{n}", tool="hold") for n in range(5)), max_parallel=max_parallel)
+    assert (batch_harness.max_running, [*result.detached_failures], batch_harness.slots.in_use) == (2, ["n0", "n1"], 2)
+    batch_harness.release_event.set()
+    await eventually(lambda: batch_harness.slots.in_use == 0)
 
 
 async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
-    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch
+    batch_harness: BatchHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second_call_event = asyncio.Event()
 
     async def hang_after_two_calls(_: str) -> bool:
-        if len(batch_bench.calls) < 2:
+        if len(batch_harness.calls) < 2:
             return False
         second_call_event.set()
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr(batch_bench, "is_paused", hang_after_two_calls)
+    monkeypatch.setattr(batch_harness, "is_paused", hang_after_two_calls)
     batch = asyncio.ensure_future(
-        batch_bench.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
+        batch_harness.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
     await second_call_event.wait()
     batch.cancel()
     result = await batch
     assert (results(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
-    await eventually(lambda: batch_bench.slots.in_use == 0)
+    await eventually(lambda: batch_harness.slots.in_use == 0)
 
 
-async def test_calls_of_a_paused_tool_are_detached(batch_bench: BatchBench) -> None:
-    batch_bench.paused_tools.add("short")
-    result = await batch_bench.run(call("a"), call("b", "{{a.result}}"))
+async def test_calls_of_a_paused_tool_are_detached(batch_harness: BatchHarness) -> None:
+    batch_harness.paused_tools.add("short")
+    result = await batch_harness.run(call("a"), call("b", "{{a.result}}"))
     assert result.call_ends == []
     assert result.detached_failures == {"a": None}
     assert result.separate_tools == ["short"]
-    assert batch_bench.calls == []
+    assert batch_harness.calls == []
 
 
-async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_bench: BatchBench) -> None:
-    message = batch_bench.message(call("a"), call("b", tool="hold"))
+async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_harness: BatchHarness) -> None:
+    message = batch_harness.message(call("a"), call("b", tool="hold"))
     message["calls"][0][2] = "gone"
-    payload = await ActivityBench(batch_bench._batch).payload(message)
-    batch_bench.release_event.set()
+    payload = await ActivityHarness(batch_harness._batch).payload(message)
+    batch_harness.release_event.set()
     result = call_batch_result_from_json(json.loads(payload.data))
     assert (result.detached_failures["a"], result.separate_tools[0]) == (None, "gone")
 
 
-async def test_message_that_is_not_a_call_batch_is_rejected(batch_bench: BatchBench) -> None:
+async def test_message_that_is_not_a_call_batch_is_rejected(batch_harness: BatchHarness) -> None:
     with pytest.raises(ApplicationError, match="not a call batch"):
-        await ActivityBench(batch_bench._batch).payload({"calls": [1]})
+        await ActivityHarness(batch_harness._batch).payload({"calls": [1]})
 
 
 async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
-    store, info = MemoryStore(), ActivityBench(len).temporal.info
+    store, info = MemoryStore(), ActivityHarness(len).temporal.info
     deleted_keys: list[str] = []
 
     def records_of(attempt: int, activity_id: str = info.activity_id) -> StoreRecords:

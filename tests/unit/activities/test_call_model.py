@@ -27,7 +27,7 @@ from dagwright.planning.model_calls.model_requests import (
 from dagwright.planning.model_calls.response_summary import TOOL_CALLS_BYTES, summarize_response
 from dagwright.protocol.outcomes import read_result
 from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.waits
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.waits
 SECRETS = {"OTHER": "sk-other-key"}
 
 
-class Bench(ActivityBench):
-    """Bench for the activity `call_model`."""
+class ModelHarness(ActivityHarness):
+    """Harness of the activity `call_model`."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", find_secret=SECRETS.get)
@@ -55,7 +55,7 @@ def request_json(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **f
 
 async def test_result_has_a_small_response_inline_and_metadata_of_its_attempt() -> None:
     async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
-        payload = await Bench(server).payload(request_json())
+        payload = await ModelHarness(server).payload(request_json())
     assert json.loads(payload.data) == {
         "message": {"role": "assistant", "content": "Hi"},
         "output": None,
@@ -74,17 +74,17 @@ async def test_result_has_a_small_response_inline_and_metadata_of_its_attempt() 
 async def test_labels_of_the_request_are_sent() -> None:
     request = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
     async with ModelServer("Hi") as server:
-        await Bench(server).payload(request_to_json(request))
+        await ModelHarness(server).payload(request_to_json(request))
     assert server.calls[0].metadata == {"run_id": "root", "node_id": "plan/agent", "purpose": "agent"}
 
 
 async def test_large_response_is_stored_and_the_run_receives_its_summary() -> None:
     calls = tuple(ScriptedToolCall(f"look{n}", {"at": "x" * 3_000}) for n in range(5))
     async with ModelServer(Completion(text="y" * 9_000, tool_calls=calls)) as server:
-        bench = Bench(server)
+        harness = ModelHarness(server)
         projections = [[["message", "role"], "value"]]
         offered_tools = tuple(OfferedTool(call.name) for call in calls)
-        payload = await bench.payload(
+        payload = await harness.payload(
             request_json(tools=offered_tools, is_continued=True), **{HEADER_PROJECTIONS: projections}
         )
     summary = summarize_response(read_result(payload, name="n1.result")[0])
@@ -94,8 +94,8 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
     assert summary.output is None
     assert summary.finish_reason == "tool_calls"
     assert summary.conversation is not None
-    assert json.loads(bench.store.contents[summary.text.ref])["message"]["content"] == "y" * 9_000
-    conversation = json.loads(bench.store.contents[summary.conversation])
+    assert json.loads(harness.store.contents[summary.text.ref])["message"]["content"] == "y" * 9_000
+    conversation = json.loads(harness.store.contents[summary.conversation])
     assert [message["role"] for message in conversation] == ["user", "assistant"]
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
 
@@ -107,11 +107,11 @@ async def test_calls_of_unknown_tools_are_removed_from_summary_and_conversation(
     completion = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(completion) as server:
-        bench = Bench(server)
+        harness = ModelHarness(server)
         request = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
-        summary = summarize_response(read_result(await bench.payload(request_to_json(request)), name="n1.result")[0])
+        summary = summarize_response(read_result(await harness.payload(request_to_json(request)), name="n1.result")[0])
     assert (summary.tool_calls, summary.finish_reason, summary.conversation is not None) == ((), "stop", True)
-    conversation = json.loads(bench.store.contents[summary.conversation or ""])
+    conversation = json.loads(harness.store.contents[summary.conversation or ""])
     assert [message["role"] for message in conversation] == roles
     assert not any(message.get("tool_calls") for message in conversation)
 
@@ -119,7 +119,7 @@ async def test_calls_of_unknown_tools_are_removed_from_summary_and_conversation(
 async def test_too_large_tool_calls_are_invalid_model_output() -> None:
     call = ModelCall((user("Write."),), tools=(OfferedTool("write", "Writes.", {"type": "object"}),))
     async with ModelServer(tool_call("write", content="x" * TOOL_CALLS_BYTES)) as server:
-        failure = await Bench(server).failure(request_to_json(ModelRequest(call)))
+        failure = await ModelHarness(server).failure(request_to_json(ModelRequest(call)))
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
     assert "over the limit of 131,072" in failure.message
 
@@ -128,8 +128,8 @@ async def test_named_endpoint_receives_the_key_of_its_secret_and_never_the_key_o
     async with ModelServer("one", "two") as named_server, ModelServer() as default_server:
         for secret in ("OTHER", ""):
             endpoint = NamedEndpoint(named_server.base_url, secret)
-            await Bench(default_server).payload(request_json(endpoint=endpoint))
-        failure = await Bench(default_server).failure(
+            await ModelHarness(default_server).payload(request_json(endpoint=endpoint))
+        failure = await ModelHarness(default_server).failure(
             request_json(endpoint=NamedEndpoint(named_server.base_url, "MISSING"))
         )
     assert [call.api_key for call in named_server.calls] == ["sk-other-key", "none"]
@@ -151,7 +151,7 @@ async def test_named_endpoint_receives_the_key_of_its_secret_and_never_the_key_o
 )
 async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], message: str) -> None:
     async with ModelServer() as server:
-        failure = await Bench(server).failure(*arguments)
+        failure = await ModelHarness(server).failure(*arguments)
     expected = (f"Invalid arguments: {message}", "invalid_arguments", True)
     assert (failure.message, failure.type, failure.non_retryable) == expected
 
@@ -159,7 +159,7 @@ async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], mes
 async def test_a_secret_is_never_sent_to_a_model() -> None:
     bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
-        failure = await Bench(server).failure(request_json(), **{HEADER_BINDINGS: bindings})
+        failure = await ModelHarness(server).failure(request_json(), **{HEADER_BINDINGS: bindings})
     assert failure.message == "Invalid arguments: a secret must not be sent to a model"
 
 
@@ -174,7 +174,7 @@ async def test_missing_or_invalid_conversation_is_a_lost_value_and_store_outage_
         (unavailable_store, request_json(is_continued=True), "store_retry"),
     ):
         async with ModelServer(*["Hi"] * ("previous_conversation" not in encoded_request)) as server:
-            failure = await Bench(server, used_store).failure(encoded_request)
+            failure = await ModelHarness(server, used_store).failure(encoded_request)
         assert (failure.type, failure.non_retryable) == (code, True), encoded_request
 
 
@@ -182,20 +182,20 @@ async def test_response_is_stored_after_an_outage_without_a_second_model_call() 
     store = MemoryStore()
     store.is_down = True
     async with ModelServer("Hi") as server:
-        bench = Bench(server, store)
-        bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
+        harness = ModelHarness(server, store)
+        harness.temporal.info = replace(harness.temporal.info, start_to_close_timeout=timedelta(seconds=60))
 
         def on_heartbeat(*details: Any) -> None:
             store.is_down = not any("waits_for" in each for each in details if isinstance(each, dict))
 
-        bench.temporal.on_heartbeat = on_heartbeat
-        await bench.payload(request_json(is_continued=True))
+        harness.temporal.on_heartbeat = on_heartbeat
+        await harness.payload(request_json(is_continued=True))
         assert (len(server.calls), len(store.contents)) == (1, 1)
 
 
 async def test_failure_reports_advice_and_usage() -> None:
     async with ModelServer(text("So", finish_reason="length", tokens=Tokens(3, 4))) as server:
-        failure = await Bench(server).failure(request_json())
+        failure = await ModelHarness(server).failure(request_json())
     assert (failure.type, failure.non_retryable) == ("model_truncated", True)
     assert failure.details[0] == {
         "attempt": 2,
@@ -208,10 +208,10 @@ async def test_failure_reports_advice_and_usage() -> None:
 
 async def _stream_call(server: ModelServer, request: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
     """Return the response of a call, and the text of each heartbeat (`None` for a heartbeat without text)."""
-    bench, text_details = Bench(server), list[Any]()
-    bench.temporal.on_heartbeat = lambda *details: text_details.append(details[TEXT_INDEX : TEXT_INDEX + 1])
-    bench.temporal.info = replace(bench.temporal.info, **info)
-    payload = await bench.payload(request)
+    harness, text_details = ModelHarness(server), list[Any]()
+    harness.temporal.on_heartbeat = lambda *details: text_details.append(details[TEXT_INDEX : TEXT_INDEX + 1])
+    harness.temporal.info = replace(harness.temporal.info, **info)
+    payload = await harness.payload(request)
     return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in text_details]
 
 

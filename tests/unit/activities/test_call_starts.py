@@ -32,7 +32,7 @@ from dagwright.store import open_store
 from dagwright.tools import NotStarted, ToolRegistry, tool
 from dagwright.tools.spec import EffectsName
 from dagwright.toolset.toolset import load_toolset
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.plan_building import compiled_plan, node, plan_of, start_ready_tasks
 
 _FIRST_START_DETAILS = [None, None, {"started": 1}]
@@ -82,13 +82,13 @@ async def _call(
     [call] = activities_of_tools(
         callable_tools(registry, environment, values=LargeValues(store), cache=ResultCache(store), guards=guards)
     ).values()
-    bench = ActivityBench(call)
-    bench.temporal.info = replace(
+    harness = ActivityHarness(call)
+    harness.temporal.info = replace(
         ActivityEnvironment.default_info(), heartbeat_details=list(earlier_details), attempt=attempt, task_token=b"t"
     )
-    bench.temporal.on_heartbeat = lambda *details: None
+    harness.temporal.on_heartbeat = lambda *details: None
     headers = {} if max_attempts is None else {HEADER_ATTEMPTS: max_attempts}
-    return await bench.payload({}, **headers)
+    return await harness.payload({}, **headers)
 
 
 @pytest.mark.parametrize(

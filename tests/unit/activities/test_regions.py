@@ -27,11 +27,11 @@ from dagwright.protocol.ready_calls import next_call
 from dagwright.tools import ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.eventually import eventually
-from tests.support.function_bench import FunctionBench
+from tests.support.function_harness import FunctionHarness
 from tests.support.memory_store import MemoryStore
-from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
+from tests.support.tools import ODD_FAILURES, ODD_RESULTS, CallHarness
 
 
 @tool(effects="pure")
@@ -50,7 +50,7 @@ async def ask_async(words: str) -> str:
 
 
 REGISTRY = ToolRegistry.of(double, ask, ask_async)
-BENCH_TOOLS = Bench().registry()
+HARNESS_TOOLS = CallHarness().registry()
 PLAN = {
     "nodes": [
         {"id": "a", "tool": "double", "arguments": {"number": 1}},
@@ -81,10 +81,10 @@ def region_results(
 
 async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return the code and message of a tool's failure outside of a region, for each kind of failure."""
-    function = next(spec.function for spec in BENCH_TOOLS if spec.name == tool)
+    function = next(spec.function for spec in HARNESS_TOOLS if spec.name == tool)
     assert function is not None
-    bench = FunctionBench(function)
-    failures = {kind: await bench.failure({"kind": kind}) for kind in kinds}
+    harness = FunctionHarness(function)
+    failures = {kind: await harness.failure({"kind": kind}) for kind in kinds}
     return {kind: (failure.type or "", failure.message) for kind, failure in failures.items()}
 
 
@@ -92,7 +92,7 @@ async def failures_of_a_region(tool: str, kinds: Iterable[str]) -> dict[str, tup
     """Return the code and message of a tool's failure inside of a region, for each kind; another node completes."""
     good_node = {"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}
     nodes = [good_node, *({"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds)]
-    results = await asyncio.to_thread(region_results, None, nodes=nodes, registry=BENCH_TOOLS)
+    results = await asyncio.to_thread(region_results, None, nodes=nodes, registry=HARNESS_TOOLS)
     assert results.pop("good") == 2
     return {node_id: (error.code, error.message) for node_id, error in results.items()}
 
@@ -113,7 +113,7 @@ async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> N
 
 def test_call_in_a_region_has_three_attempts_in_one_batch() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
-    actual = region_results(None, nodes=nodes, registry=BENCH_TOOLS)
+    actual = region_results(None, nodes=nodes, registry=HARNESS_TOOLS)
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
 
@@ -125,7 +125,7 @@ def test_tool_that_mutates_its_arguments_does_not_change_other_results() -> None
     ]
     item = {"n": 1, "changed": True}
     expected = {"a": [item], "b": [item, [item]], "c": [{"a": [item], "changed": True}]}
-    assert region_results(None, nodes=nodes, registry=BENCH_TOOLS) == expected
+    assert region_results(None, nodes=nodes, registry=HARNESS_TOOLS) == expected
 
 
 def test_call_that_uses_a_model_stays_open_while_the_other_nodes_run() -> None:
@@ -150,7 +150,7 @@ _ENVIRONMENT = ToolEnvironment(Path(), find_secret=lambda _: None)
 
 async def test_thread_of_a_tool_runs_with_the_short_switch_interval() -> None:
     default_interval_s = sys.getswitchinterval()
-    assert await FunctionBench(interval).result({}) == SWITCH_INTERVAL_S
+    assert await FunctionHarness(interval).result({}) == SWITCH_INTERVAL_S
     assert sys.getswitchinterval() == default_interval_s
 
 
@@ -167,7 +167,7 @@ async def test_thread_of_a_region_runs_with_the_short_switch_interval() -> None:
     activity = region_activity(
         _INTERVAL_REGISTRY, _ENVIRONMENT, store=store, values=LargeValues(store), cache=ResultCache(store)
     )
-    payload = await ActivityBench(activity).payload(json.loads(ready_call.arguments))
+    payload = await ActivityHarness(activity).payload(json.loads(ready_call.arguments))
     assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2
     assert sys.getswitchinterval() == default_interval_s
 

@@ -19,7 +19,7 @@ from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_BINDINGS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.scheduler.map_items import StoredList, stored_list_to_json
 from dagwright.store import StoreUnavailable
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.memory_store import MemoryStore
 
 
@@ -120,7 +120,7 @@ async def test_store_outage_does_not_count_as_an_attempt_to_read_a_plan() -> Non
     store = MemoryStore()
     ref = await store.put(b'"text"')
     store.is_down = True
-    bench = ActivityBench(read_plan_activity({}, LargeValues(store, retry_pauses_s=())))
-    failure = await bench.failure({"text": ""}, **{HEADER_BINDINGS: [[["text"], [{"stored": ref}]]]})
+    harness = ActivityHarness(read_plan_activity({}, LargeValues(store, retry_pauses_s=())))
+    failure = await harness.failure({"text": ""}, **{HEADER_BINDINGS: [[["text"], [{"stored": ref}]]]})
     assert (failure.type, failure.non_retryable) == ("store_retry", True)
     assert failure.details[0][DETAIL_UNSTORED_BYTES] == 0

@@ -13,7 +13,7 @@ from dagwright.agents.reasoning import ReasoningAgent
 from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.testing import ModelServer, Tokens, busy, json_text, text
 from dagwright.tools import ToolLoadError
-from tests.support.agent_bench import AgentBench, class_registry
+from tests.support.agent_harness import AgentHarness, class_registry
 
 NO_RUN_MESSAGE = "Odd has no `async def run(self, objective, context, agent)`"
 
@@ -43,7 +43,7 @@ async def _call_agent(
     """Call an agent of the class, and return the payload of its result, the decoded result and the model server."""
     async with ModelServer(*steps) as server:
         arguments = {"objective": objective} | ({} if context is None else {"context": context})
-        payload = await AgentBench(class_registry(agent_class, **card), server).payload(arguments)
+        payload = await AgentHarness(class_registry(agent_class, **card), server).payload(arguments)
     return payload, json.loads(payload.data), server
 
 
@@ -60,7 +60,7 @@ async def test_class_receives_objective_and_context_and_reports_its_usage() -> N
     registry = class_registry(AgentWithTwoQuestions)
     for _ in range(2):
         async with ModelServer(text("a"), json_text({"ok": 1})) as server:
-            payload = await AgentBench(registry, server).payload({"objective": "?"})
+            payload = await AgentHarness(registry, server).payload({"objective": "?"})
         # Each call creates a new object.
         assert json.loads(payload.data)["calls"] == 1
 
@@ -69,23 +69,23 @@ async def test_class_receives_objective_and_context_and_reports_its_usage() -> N
 async def test_busy_model_is_retried_unless_the_agent_may_have_written(effects: str | None, is_final: bool) -> None:
     registry = class_registry(AgentWithTwoQuestions, effects=effects)
     async with ModelServer(busy(retry_after=7)) as server:
-        failure = await AgentBench(registry, server).failure({"objective": "?"})
+        failure = await AgentHarness(registry, server).failure({"objective": "?"})
     assert (failure.type, failure.non_retryable) == ("model_busy", is_final)
 
 
 async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
-    failure = await AgentBench(class_registry(AgentWithPersonRequest)).failure({"objective": "Which one?"})
+    failure = await AgentHarness(class_registry(AgentWithPersonRequest)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
     registry = class_registry(AgentWithPersonRequest, feedback_policy="never")
-    failure = await AgentBench(registry).failure({"objective": "Which one?"})
+    failure = await AgentHarness(registry).failure({"objective": "Which one?"})
     expected = ("tool_failed", "the agent 'helper' wants to ask a person, but its card has feedback_policy: never")
     assert (failure.type, failure.message) == expected
 
 
 async def test_changed_card_and_invalid_arguments_are_not_retried() -> None:
-    bench = AgentBench(class_registry(AgentWithPersonRequest))
-    version_failure = await bench.failure({"objective": "?"}, **{"dagwright-checked-version": "0123456789ab"})
-    argument_failure = await bench.failure({"objectve": "?"})
+    harness = AgentHarness(class_registry(AgentWithPersonRequest))
+    version_failure = await harness.failure({"objective": "?"}, **{"dagwright-checked-version": "0123456789ab"})
+    argument_failure = await harness.failure({"objectve": "?"})
     assert (version_failure.type, version_failure.non_retryable) == ("tool_changed", True)
     assert (argument_failure.type, argument_failure.non_retryable) == ("invalid_arguments", True)
 
@@ -167,7 +167,7 @@ async def test_reasoning_agent_requests_repairs_and_fails_after_four_invalid_ans
     assert repair_request["content"].startswith("That cannot be used. ")
     assert repair_request["content"].endswith("\nWrite the whole answer again.")
     async with ModelServer(*[text("No.")] * 4) as server:
-        failure = await AgentBench(class_registry(ReasoningAgent, effects="read"), server).failure({"objective": "?"})
+        failure = await AgentHarness(class_registry(ReasoningAgent, effects="read"), server).failure({"objective": "?"})
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
     assert "the model gave 4 answers that do not fit the schema; the last problem: " in failure.message
 

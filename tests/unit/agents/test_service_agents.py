@@ -11,7 +11,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
-from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
+from tests.support.agent_harness import SECRET, AgentHarness, card_of, service_registry
 from tests.support.agent_service import agent_service
 from tests.support.http_servers import ReceivedRequest, ServiceResponse
 
@@ -22,8 +22,8 @@ async def failure_and_requests(
     response: ServiceResponse, *, allow_private: bool = True, **card: Any
 ) -> tuple[ApplicationError, list[ReceivedRequest]]:
     with agent_service(response) as service:
-        bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
-        return await bench.failure(ARGUMENTS), service.requests
+        harness = AgentHarness(service_registry(service.url, **card), allow_private=allow_private)
+        return await harness.failure(ARGUMENTS), service.requests
 
 
 def is_signed(request: ReceivedRequest) -> bool:
@@ -37,8 +37,8 @@ def is_signed(request: ReceivedRequest) -> bool:
 
 async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
     with agent_service(ServiceResponse(body={"result": {"found": [1, 2]}})) as service:
-        bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
-        payload = await bench.payload(ARGUMENTS)
+        harness = AgentHarness(service_registry(service.url, service_secret="DESK", effects="read"))
+        payload = await harness.payload(ARGUMENTS)
     assert json.loads(payload.data) == {"found": [1, 2]}
     (request,) = service.requests
     call = {"run_id": "test", "node_id": "n1", "attempt": 2}
@@ -50,7 +50,7 @@ async def test_service_receives_a_signed_request_and_returns_the_result_of_the_n
 
 async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is_reported() -> None:
     with agent_service(ServiceResponse(body={"result": None})) as service:
-        payload = await AgentBench(service_registry(service.url)).payload(ARGUMENTS)
+        payload = await AgentHarness(service_registry(service.url)).payload(ARGUMENTS)
     (request,) = service.requests
     assert (json.loads(payload.data), [name for name in request.headers if name.startswith("webhook")]) == (None, [])
     failure, requests = await failure_and_requests(ServiceResponse(), service_secret="OTHER")
@@ -83,7 +83,7 @@ async def test_status_determines_the_retry(
 
 async def test_redirect_is_not_followed() -> None:
     with agent_service(ServiceResponse(307, None, {"Location": "/there"})) as service:
-        failure = await AgentBench(service_registry(service.url)).failure(ARGUMENTS)
+        failure = await AgentHarness(service_registry(service.url)).failure(ARGUMENTS)
     advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
     assert (failure.type, failure.non_retryable, len(service.requests)) == ("tool_failed", True, 1)
@@ -118,15 +118,15 @@ async def test_private_address_is_rejected_and_an_unreachable_address_is_retried
     assert (failure.type, failure.non_retryable, requests) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
     for effects in ("read", "write"):
-        failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(ARGUMENTS)
+        failure = await AgentHarness(service_registry("http://127.0.0.1:1/", effects=effects)).failure(ARGUMENTS)
         assert (failure.type, failure.non_retryable) == ("not_started", False)
 
 
 async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> None:
     with agent_service(ServiceResponse(body={"result": 1})) as service:
-        bench = AgentBench(service_registry(service.url))
-        bench.set_info(heartbeat_details=[{"sent": True}])
-        failure = await bench.failure(ARGUMENTS)
+        harness = AgentHarness(service_registry(service.url))
+        harness.set_info(heartbeat_details=[{"sent": True}])
+        failure = await harness.failure(ARGUMENTS)
     assert (failure.non_retryable, service.requests) == (True, [])
     assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
 
@@ -139,10 +139,10 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
         old_card = card_of("service", service_url=old_service.url)
         class_card = card_of("class", class_name="ReasoningAgent")
         registry, old_version = service_registry(new_service.url), {HEADER_CHECKED_VERSION: old_card.version}
-        bench = AgentBench(registry, stored_cards=[old_card, class_card])
-        payload = await bench.payload(ARGUMENTS, **old_version)
-        model_failure = await bench.failure(ARGUMENTS, **{HEADER_CHECKED_VERSION: class_card.version})
-        unknown_card_failure = await AgentBench(registry).failure(ARGUMENTS, **old_version)
+        harness = AgentHarness(registry, stored_cards=[old_card, class_card])
+        payload = await harness.payload(ARGUMENTS, **old_version)
+        model_failure = await harness.failure(ARGUMENTS, **{HEADER_CHECKED_VERSION: class_card.version})
+        unknown_card_failure = await AgentHarness(registry).failure(ARGUMENTS, **old_version)
     assert (json.loads(payload.data), len(old_service.requests), new_service.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
     # The class agent ran: it failed at its model call, since this worker has no model configured.

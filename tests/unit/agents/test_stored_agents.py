@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.app import run_command_line
 from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset.toolset import load_toolset
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 from tests.support.postgres import PostgresCluster
 
 WRITER: dict[str, Any] = {

@@ -23,7 +23,7 @@ from dagwright.tools import ToolLoadError
 from dagwright.tools.queue_names import queue_name, queue_of_plan
 from dagwright.toolset.tool_directory import find_published_card, find_published_tools, publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 from tests.support.memory_store import MemoryStore
 from tests.support.plan_building import node, plan_of, started_run
 

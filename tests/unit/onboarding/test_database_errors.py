@@ -18,7 +18,7 @@ from dagwright_onboarding.lazy_database import LazyDatabase
 from dagwright_onboarding.lookup_tools import lookup_tools
 from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.verbs import OnboardingVerbs
-from tests.support.tool_bench import ToolBench
+from tests.support.tool_harness import ToolHarness
 
 FIND_ARGUMENTS = {"search_text": "Sarah Chen", "entity_type": "person"}
 ENSURE_ARGUMENTS = {"name": "Race Fund", "jurisdiction": "LU"}
@@ -35,9 +35,9 @@ def database_file(tmp_path: Path) -> Path:
 
 async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any]) -> ApplicationError:
     """Return the failure of a tool call, as the run receives it."""
-    bench = ToolBench(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
+    harness = ToolHarness(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
     with pytest.raises(ApplicationError) as error:
-        await bench.payload(arguments)
+        await harness.payload(arguments)
     return error.value
 
 

@@ -18,12 +18,12 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 from tests.support.eventually import eventually
-from tests.support.tool_bench import ToolBench, clients_of
+from tests.support.tool_harness import ToolHarness, clients_of
 
 NUMBER_SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-class Bench(ToolBench):
+class ModelToolHarness(ToolHarness):
     """Call one tool as a worker does, with a scripted model server or without a model."""
 
     def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
@@ -55,7 +55,7 @@ def usage_of(payload: Payload) -> Usage:
 async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), json_text({"n": 2}, tokens=Tokens(10, 20)))
     async with ModelServer(*steps) as server:
-        payload = await Bench(compare, server).payload({"first": "Hello?", "second": "How many?"})
+        payload = await ModelToolHarness(compare, server).payload({"first": "Hello?", "second": "How many?"})
     assert json.loads(payload.data) == ["Hi", {"n": 2}]
     assert usage_of(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
     labels, second_message = {"run_id": "test", "node_id": "n1"}, {"role": "user", "content": "How many?"}
@@ -68,7 +68,7 @@ async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage
 async def test_tool_calls_the_model_of_the_run_unless_the_tool_names_a_model() -> None:
     headers = {HEADER_MODEL: {"model": "run's", "temperature": 0.5}}
     async with ModelServer(text("Hi"), json_text({"n": 2})) as server:
-        await Bench(compare, server).payload({"first": "?", "second": "?"}, **headers)
+        await ModelToolHarness(compare, server).payload({"first": "?", "second": "?"}, **headers)
     assert [(call.model, call.body["temperature"]) for call in server.calls] == [("run's", 0.5), ("large", 0.5)]
 
 
@@ -82,7 +82,7 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
 
     steps = (step("first", last="one", release_event=release_event), step("second", last="two"))
     async with ModelServer(*steps) as server:
-        tool_call = asyncio.create_task(Bench(ask_twice, server).payload({}))
+        tool_call = asyncio.create_task(ModelToolHarness(ask_twice, server).payload({}))
         await eventually(lambda: tool_call.done() or len(server.calls) == 2)
         release_event.set()
         payload = await tool_call
@@ -91,7 +91,7 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
 
 async def test_a_sync_tool_calls_a_model_from_its_thread() -> None:
     async with ModelServer(json_text({"n": 7})) as server:
-        payload = await Bench(count, server).payload({"words": "How many?"})
+        payload = await ModelToolHarness(count, server).payload({"words": "How many?"})
     assert (json.loads(payload.data), usage_of(payload).calls) == ({"n": 7}, 1)
 
 
@@ -99,7 +99,7 @@ async def test_a_sync_tool_calls_a_model_from_its_thread() -> None:
 async def test_a_busy_model_is_retried_after_the_requested_delay(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
         arguments = {"words": "?"} if function is count else {"first": "?", "second": "?"}
-        failure = await Bench(function, server).failure(arguments)
+        failure = await ModelToolHarness(function, server).failure(arguments)
     assert (failure.type, failure.non_retryable) == ("model_busy", False)
     assert failure.next_retry_delay == timedelta(seconds=7)
 
@@ -107,7 +107,7 @@ async def test_a_busy_model_is_retried_after_the_requested_delay(function: Calla
 async def test_failure_of_a_model_call_reports_advice_and_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), HttpError(401, "Incorrect API key", code="invalid_api_key"))
     async with ModelServer(*steps) as server:
-        failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
+        failure = await ModelToolHarness(compare, server).failure({"first": "?", "second": "?"})
     assert (failure.type, failure.non_retryable) == ("model_key_rejected", True)
     [detail] = failure.details
     expected = (Action.GIVE_UP, Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1))
@@ -119,7 +119,7 @@ async def test_failure_of_a_model_call_reports_advice_and_usage() -> None:
 
 async def test_unusable_answer_counts_toward_usage() -> None:
     async with ModelServer(text("nonsense", tokens=Tokens(1, 2))) as server:
-        failure = await Bench(count, server).failure({"words": "?"})
+        failure = await ModelToolHarness(count, server).failure({"words": "?"})
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
     assert usage_from_json(failure.details[0]["usage"]).tokens == 3
 
@@ -130,19 +130,19 @@ async def test_busy_model_is_not_retried_in_a_write() -> None:
         return (await context().ask_model("?")).text
 
     async with ModelServer(busy()) as server:
-        failure = await Bench(publish, server).failure({})
+        failure = await ModelToolHarness(publish, server).failure({})
     assert (failure.type, failure.non_retryable) == ("model_busy", True)
 
 
 async def test_a_secret_is_not_sent_to_a_model() -> None:
     bindings = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
     async with ModelServer(json_text({"n": 1})) as server:
-        await Bench(count, server).payload({"words": None}, **{HEADER_BINDINGS: bindings})
+        await ModelToolHarness(count, server).payload({"words": None}, **{HEADER_BINDINGS: bindings})
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 
 async def test_worker_without_a_model_client_fails_with_model_not_set() -> None:
-    failure = await Bench(count, None).failure({"words": "?"})
+    failure = await ModelToolHarness(count, None).failure({"words": "?"})
     assert (failure.type, failure.message) == ("model_not_set", "this worker has no model client")
 
 
@@ -154,8 +154,8 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
     headers_of_calls: list[dict[str, Any]] = [{}, {}, {HEADER_CACHE: 60}, {HEADER_CACHE: 60}]
     steps = [slow(json_text({"n": n}), first_byte_delay_s=0.2) for n in (1, 2, 3)]
     async with ModelServer(*steps) as server:
-        bench = Bench(weigh, server)
-        payloads = [await bench.payload({"words": "?"}, **headers) for headers in headers_of_calls]
+        harness = ModelToolHarness(weigh, server)
+        payloads = [await harness.payload({"words": "?"}, **headers) for headers in headers_of_calls]
     assert [json.loads(payload.data)["n"] for payload in payloads] == [1, 2, 3, 3]
 
 
@@ -165,15 +165,15 @@ async def test_wait_in_an_async_tool_is_an_error() -> None:
         return context().ask_model("?").wait().text
 
     async with ModelServer() as server:
-        failure = await Bench(call_wait_in_async_tool, server).failure({})
+        failure = await ModelToolHarness(call_wait_in_async_tool, server).failure({})
     assert "an async def must use `await context().ask_model(…)` instead of wait()" in failure.message
 
 
 async def test_cancelled_call_stops_waiting_for_the_model() -> None:
     release_event = asyncio.Event()
     async with ModelServer(step("late", release_event=release_event)) as server:
-        bench = Bench(count, server)
-        tool_call = asyncio.create_task(bench.payload({"words": "?"}))
+        harness = ModelToolHarness(count, server)
+        tool_call = asyncio.create_task(harness.payload({"words": "?"}))
         await eventually(lambda: tool_call.done() or bool(server.calls))
         tool_call.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -8,8 +8,8 @@ import pytest
 
 from dagwright.process.drain import drain_s, grace_s, writes_in_flight
 from dagwright.tools import tool
-from tests.support.activity_bench import WORKER_SHUTDOWN
-from tests.support.function_bench import FunctionBench
+from tests.support.activity_harness import WORKER_SHUTDOWN
+from tests.support.function_harness import FunctionHarness
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -27,12 +27,12 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
         started_event.set()
         return "done" if await asyncio.to_thread(release_event.wait, 120) else "never"
 
-    bench = FunctionBench(slow_async if is_async else slow)
-    bench.set_info(start_to_close_timeout=timedelta(seconds=60))
-    tool_call = asyncio.ensure_future(bench.result({}))
+    harness = FunctionHarness(slow_async if is_async else slow)
+    harness.set_info(start_to_close_timeout=timedelta(seconds=60))
+    tool_call = asyncio.ensure_future(harness.result({}))
     await started_event.wait()
     assert writes_in_flight.count == 1
-    bench.temporal.cancel(WORKER_SHUTDOWN)
+    harness.temporal.cancel(WORKER_SHUTDOWN)
     loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
     assert writes_in_flight.count == 0
@@ -49,9 +49,9 @@ async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
         started_event.set()
         await asyncio.Event().wait()
 
-    bench = FunctionBench(slow, drain_limit_s=drain_limit_s)
-    bench.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
-    tool_call = await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN)
+    harness = FunctionHarness(slow, drain_limit_s=drain_limit_s)
+    harness.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
+    tool_call = await harness.start_and_cancel(harness.failure({}), started_event, WORKER_SHUTDOWN)
     failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 

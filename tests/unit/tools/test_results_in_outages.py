@@ -10,7 +10,7 @@ import pytest
 from dagwright.tools import context, tool
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored
 from dagwright.tools.spec import EffectsName
-from tests.support.function_bench import FunctionBench, failing_bench
+from tests.support.function_harness import FunctionHarness, failing_harness
 from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.waits
@@ -25,26 +25,26 @@ def _large(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Ca
     return large
 
 
-def _bench_without_store(function: Callable[..., Any], *, timeout_s: int = 1) -> tuple[FunctionBench, MemoryStore]:
-    """Return the bench of a function, and its store, which is down."""
+def _harness_without_store(function: Callable[..., Any], *, timeout_s: int = 1) -> tuple[FunctionHarness, MemoryStore]:
+    """Return the harness of a function, and its store, which is down."""
     store = MemoryStore()
     store.is_down = True
-    bench = FunctionBench(function, store=store)
-    bench.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
-    return bench, store
+    harness = FunctionHarness(function, store=store)
+    harness.set_info(start_to_close_timeout=timedelta(seconds=timeout_s))
+    return harness, store
 
 
 async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeated() -> None:
     calls: list[int] = []
-    bench, store = _bench_without_store(_large("write", calls), timeout_s=60)
+    harness, store = _harness_without_store(_large("write", calls), timeout_s=60)
     entries: list[Any] = []
 
     def on_heartbeat(*details: Any) -> None:
         entries.extend(details)
         store.is_down = False
 
-    bench.temporal.on_heartbeat = on_heartbeat
-    stored = await bench.payload({})
+    harness.temporal.on_heartbeat = on_heartbeat
+    stored = await harness.payload({})
     assert (stored.metadata["dagwright-stored"], len(calls), len(store.contents)) == (b"1", 1, 1)
     assert entries[:2] == [None, None]
     assert entries[2]["waits_for"].endswith("could not be stored: the payload store is down")
@@ -62,15 +62,15 @@ async def test_effects_determine_the_failure_of_a_result_that_cannot_be_stored(
     effects: EffectsName, size: int, expected: tuple[str, bool, int | None]
 ) -> None:
     calls: list[int] = []
-    bench, _ = _bench_without_store(_large(effects, calls, size=size))
-    failure = await bench.failure({})
+    harness, _ = _harness_without_store(_large(effects, calls, size=size))
+    failure = await harness.failure({})
     assert (failure.type, failure.non_retryable, failure.details[0].get("unstored_bytes")) == expected
     assert len(calls) == 1
 
 
 async def test_result_of_a_write_that_cannot_be_stored_in_time_travels_inline() -> None:
-    bench, _ = _bench_without_store(_large("write", []))
-    inline = await bench.payload({})
+    harness, _ = _harness_without_store(_large("write", []))
+    inline = await harness.payload({})
     assert json.loads(inline.data) == "x" * 100_000
     assert "dagwright-stored" not in inline.metadata
 
@@ -81,15 +81,15 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
         context().heartbeat({"page": 7})
         return "x" * 100_000
 
-    bench, store = _bench_without_store(resumable, timeout_s=60)
+    harness, store = _harness_without_store(resumable, timeout_s=60)
     heartbeats: list[tuple[Any, ...]] = []
 
     def on_heartbeat(*details: Any) -> None:
         heartbeats.append(details)
         store.is_down = len(details) < 3
 
-    bench.temporal.on_heartbeat = on_heartbeat
-    await bench.payload({})
+    harness.temporal.on_heartbeat = on_heartbeat
+    await harness.payload({})
     waited = [details for details in heartbeats if len(details) == 3]
     assert waited[0][0] == {"page": 7}
     assert "waits_for" in waited[0][2]
@@ -107,6 +107,6 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
 async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_without_limit(
     error: Exception, effects: EffectsName, expected: tuple[str, bool]
 ) -> None:
-    failure = await failing_bench(error, effects).failure({})
+    failure = await failing_harness(error, effects).failure({})
     assert (failure.type, failure.non_retryable) == expected
     assert "unstored_bytes" not in failure.details[0]

@@ -19,7 +19,7 @@ from dagwright.tools import declare_activity, declare_workflow, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments
-from tests.support.function_bench import require_spec
+from tests.support.function_harness import require_spec
 
 
 class Window(pydantic.BaseModel):

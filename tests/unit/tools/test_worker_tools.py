@@ -23,7 +23,7 @@ from dagwright.tools import (
 from dagwright.tools.errors import InvalidArguments, InvalidResult
 from dagwright.tools.testing import call_worker, tool_context
 from dagwright.toolset.toolset import load_toolset
-from tests.support.function_bench import FunctionBench, require_spec
+from tests.support.function_harness import FunctionHarness, require_spec
 
 
 class Query(pydantic.BaseModel):
@@ -147,7 +147,7 @@ async def test_outputs_that_are_not_exactly_the_declared_slots_are_rejected(valu
     ],
 )
 async def test_transient_errors_of_a_worker_tool_are_retried(error: Any, code: str, is_final: bool) -> None:
-    failure = await FunctionBench(worker_tool_with(error)).failure({})
+    failure = await FunctionHarness(worker_tool_with(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
 

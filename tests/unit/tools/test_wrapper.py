@@ -21,8 +21,8 @@ from dagwright.protocol.attempts import read_attempt
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from dagwright.tools.spec import EffectsName
-from tests.support.activity_bench import WORKER_SHUTDOWN
-from tests.support.function_bench import SECRETS, FunctionBench, failing_bench
+from tests.support.activity_harness import WORKER_SHUTDOWN
+from tests.support.function_harness import SECRETS, FunctionHarness, failing_harness
 
 
 @tool(name="shop.add")
@@ -39,9 +39,9 @@ async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
 async def test_a_tool_receives_keyword_arguments_and_its_result_is_json_with_metadata(
     function: Callable[..., Any],
 ) -> None:
-    bench = FunctionBench(function)
-    payload = await bench.payload({"item-id": 4})
-    assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
+    harness = FunctionHarness(function)
+    payload = await harness.payload({"item-id": 4})
+    assert activity._Definition.must_from_callable(harness.activity).name == "shop.add"
     assert payload.data == '{"item":4,"rest":"é"}'.encode()
     assert payload.metadata.keys() == {"encoding", "dagwright"}
     attempt = read_attempt(payload.metadata)
@@ -54,9 +54,9 @@ async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
         call = context()
         return [call.idempotency_key, call.node, call.workflow_id, call.attempt, call.last_heartbeat]
 
-    bench = FunctionBench(look)
-    bench.set_info(heartbeat_details=[{"page": 3}, {"done": 1}])
-    assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
+    harness = FunctionHarness(look)
+    harness.set_info(heartbeat_details=[{"page": 3}, {"done": 1}])
+    assert await harness.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
 
 
 async def test_idempotency_key_without_a_header_is_the_same_in_every_attempt() -> None:
@@ -64,11 +64,11 @@ async def test_idempotency_key_without_a_header_is_the_same_in_every_attempt() -
     def key() -> str:
         return context().idempotency_key
 
-    bench = FunctionBench(key)
-    first_key = await bench.result({})
-    bench.set_info(attempt=3)
-    assert await bench.result({}) == first_key
-    assert first_key == idempotency_key(str(bench.temporal.info.workflow_run_id), [["node", "n1"]])
+    harness = FunctionHarness(key)
+    first_key = await harness.result({})
+    harness.set_info(attempt=3)
+    assert await harness.result({}) == first_key
+    assert first_key == idempotency_key(str(harness.temporal.info.workflow_run_id), [["node", "n1"]])
 
 
 TOKEN_BINDING = [[["token"], [{"secret": "TOKEN"}]]]
@@ -82,7 +82,7 @@ async def test_secrets_are_inserted_and_never_returned() -> None:
     bindings = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
     expected = {"text": "got Bearer ***", "list": [True], "***": 1}
-    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == expected
+    assert await FunctionHarness(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == expected
 
 
 async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
@@ -92,13 +92,13 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
         raise RuntimeError(f"{token} {encoded_token} {json.dumps(token)} pin={pin}")
 
     bindings = [*TOKEN_BINDING, [["pin"], [{"secret": "PIN"}]]]
-    failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: bindings})
+    failure = await FunctionHarness(leak).failure({}, **{HEADER_BINDINGS: bindings})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
 async def test_missing_secret_is_not_retried_and_the_failure_names_its_variable() -> None:
     bindings = [[["rest"], [{"secret": "NOPE"}]]]
-    failure = await FunctionBench(add).failure({"item-id": 4, "rest": None}, **{HEADER_BINDINGS: bindings})
+    failure = await FunctionHarness(add).failure({"item-id": 4, "rest": None}, **{HEADER_BINDINGS: bindings})
     assert (failure.type, failure.non_retryable) == ("missing_secret", True)
     assert "DAGWRIGHT_SECRET_NOPE" in failure.message
 
@@ -124,10 +124,10 @@ async def test_a_secret_is_passed_only_to_tools_that_declare_it(
         calls.append(token)
 
     if problem is None:
-        assert await FunctionBench(use_token).result({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING}) is None
+        assert await FunctionHarness(use_token).result({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING}) is None
         assert calls == [SECRETS["TOKEN"]]
         return
-    failure = await FunctionBench(use_token).failure({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING})
+    failure = await FunctionHarness(use_token).failure({"token": None}, **{HEADER_BINDINGS: TOKEN_BINDING})
     assert (failure.type, failure.non_retryable, calls) == ("secret_not_allowed", True, [])
     assert problem in failure.message
 
@@ -137,7 +137,7 @@ async def test_arguments_that_are_not_a_single_object_are_rejected_without_retry
     @tool
     def nothing() -> None: ...
 
-    failure = await FunctionBench(nothing).failure(*arguments)
+    failure = await FunctionHarness(nothing).failure(*arguments)
     assert (failure.type, failure.non_retryable) == ("invalid_arguments", True)
     assert failure.message == "Invalid arguments: 'nothing' takes one JSON object"
 
@@ -147,10 +147,10 @@ async def test_invalid_arguments_and_results_are_not_retried() -> None:
     def nan_result(text: str) -> Any:
         return {"at": {text: float("nan")}}
 
-    argument_failure = await FunctionBench(nan_result).failure({"txt": 1})
+    argument_failure = await FunctionHarness(nan_result).failure({"txt": 1})
     assert (argument_failure.type, argument_failure.non_retryable) == ("invalid_arguments", True)
     assert argument_failure.message == "Invalid arguments: /txt: no such parameter; /text: Field required"
-    result_failure = await FunctionBench(nan_result).failure({"text": "x"})
+    result_failure = await FunctionHarness(nan_result).failure({"text": "x"})
     assert (result_failure.type, result_failure.non_retryable) == ("invalid_result", True)
     assert result_failure.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
@@ -161,7 +161,7 @@ async def test_a_result_over_the_limit_is_rejected_with_its_size_and_the_limit(m
         return "x" * 300_000
 
     monkeypatch.setattr("dagwright.activities.call_tool.STORED_VALUE_LIMIT_BYTES", 262_144)
-    failure = await FunctionBench(large).failure({})
+    failure = await FunctionHarness(large).failure({})
     assert (failure.type, failure.non_retryable) == ("too_large", True)
     assert "300,002 bytes" in failure.message
     assert "262,144" in failure.message
@@ -221,7 +221,7 @@ NO_TEXT = "Unprintable: its text could not be read"
 async def test_each_failure_has_a_code_a_retry_decision_and_a_delay(
     error: BaseException, effects: EffectsName, expected: tuple[str, bool, float | None, str]
 ) -> None:
-    failure = await failing_bench(error, effects).failure({})
+    failure = await failing_harness(error, effects).failure({})
     delay_s = None if failure.next_retry_delay is None else failure.next_retry_delay.total_seconds()
     assert (failure.type, failure.non_retryable, delay_s, failure.message) == expected
     [details] = failure.details
@@ -236,7 +236,7 @@ async def test_async_tool_may_raise_any_base_exception() -> None:
         async def failing(raised: Any = error) -> NoReturn:
             raise raised
 
-        assert (await FunctionBench(failing).failure({})).type == "tool_failed"
+        assert (await FunctionHarness(failing).failure({})).type == "tool_failed"
 
 
 @pytest.mark.parametrize(
@@ -244,14 +244,14 @@ async def test_async_tool_may_raise_any_base_exception() -> None:
 )
 async def test_request_to_a_person_that_is_not_json_fails_the_call(not_json: Any) -> None:
     for request_to_person in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
-        failure = await failing_bench(request_to_person).failure({})
+        failure = await failing_harness(request_to_person).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)
         assert failure.message.startswith("AskPerson: request and checkpoint must be JSON: The value is not JSON at /")
         json.dumps(failure.details).encode()
 
 
 async def test_too_large_request_to_a_person_fails_the_call() -> None:
-    failure = await failing_bench(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
+    failure = await failing_harness(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
     assert (failure.type, failure.message) == (
         "invalid_result",
         "request and checkpoint of AskPerson have 65,572 bytes as JSON, over the limit of 65,536",
@@ -260,7 +260,7 @@ async def test_too_large_request_to_a_person_fails_the_call() -> None:
 
 async def test_request_to_a_person_is_in_the_failure_details() -> None:
     request_to_person = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
-    failure = await failing_bench(request_to_person).failure({})
+    failure = await failing_harness(request_to_person).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
     assert failure.details[0]["checkpoint"] == {"done": 3}
 
@@ -275,7 +275,7 @@ async def test_messages_and_traces_are_cut_at_whole_characters() -> None:
     def deep() -> None:
         descend(400)
 
-    failure = await FunctionBench(deep).failure({})
+    failure = await FunctionHarness(deep).failure({})
     assert len(failure.message.encode()) <= 4096
     assert failure.message.endswith("é…")
     encoded_failure = Failure()
@@ -289,7 +289,7 @@ async def test_endless_recursion_is_an_ordinary_failure() -> None:
     def forever() -> Any:
         return forever()
 
-    failure = await FunctionBench(forever).failure({})
+    failure = await FunctionHarness(forever).failure({})
     assert failure.message.startswith("RecursionError")
 
 
@@ -301,7 +301,7 @@ async def test_the_message_includes_the_cause() -> None:
         except OSError as error:
             raise GiveUp("cannot save") from error
 
-    assert (await FunctionBench(save_report).failure({})).message == "cannot save (caused by OSError: disk full)"
+    assert (await FunctionHarness(save_report).failure({})).message == "cannot save (caused by OSError: disk full)"
 
 
 async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> None:
@@ -319,10 +319,10 @@ async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> Non
         if len(sent_heartbeats) == 5:
             heartbeat_event.set()
 
-    bench = FunctionBench(slow)
-    bench.set_info(heartbeat_timeout=timedelta(milliseconds=60))
-    bench.temporal.on_heartbeat = record_heartbeat
-    await bench.result({})
+    harness = FunctionHarness(slow)
+    harness.set_info(heartbeat_timeout=timedelta(milliseconds=60))
+    harness.temporal.on_heartbeat = record_heartbeat
+    await harness.result({})
     assert sent_heartbeats[-1] == ({"page": 1}, {"done": 1, "total": 4})
 
 
@@ -338,10 +338,10 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
         sent_heartbeats.append(details)
         heartbeat_event.set()
 
-    bench = FunctionBench(slow)
-    bench.set_info(heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"])
-    bench.temporal.on_heartbeat = record_heartbeat
-    assert await bench.result({}) is True
+    harness = FunctionHarness(slow)
+    harness.set_info(heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"])
+    harness.temporal.on_heartbeat = record_heartbeat
+    assert await harness.result({}) is True
     assert sent_heartbeats[0] == ("cursor",)
 
 
@@ -356,8 +356,8 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         finally:
             await asyncio.wait_for(release_event.wait(), 120)
 
-    bench = FunctionBench(slow)
-    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
+    harness = FunctionHarness(slow)
+    tool_call = await harness.start_and_cancel(harness.payload({}), started_event)
     release_event.set()
     with pytest.raises(asyncio.CancelledError):
         await tool_call
@@ -375,8 +375,8 @@ async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
             return "swallowed"
         return "unreachable"
 
-    bench = FunctionBench(suppress_cancellation)
-    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
+    harness = FunctionHarness(suppress_cancellation)
+    tool_call = await harness.start_and_cancel(harness.payload({}), started_event)
     with pytest.raises(asyncio.CancelledError):
         await tool_call
 
@@ -392,8 +392,8 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
         was_cancelled.append(context().wait_for_cancellation(10))
         return "cleaned up"
 
-    bench = FunctionBench(slow)
-    tool_call = await bench.start_and_cancel(bench.payload({}), started_event)
+    harness = FunctionHarness(slow)
+    tool_call = await harness.start_and_cancel(harness.payload({}), started_event)
     with pytest.raises(asyncio.CancelledError):
         await tool_call
     assert was_cancelled == [True]
@@ -408,8 +408,8 @@ async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> N
         loop.call_soon_threadsafe(started_event.set)
         return "done" if release_event.wait(120) else "never"
 
-    bench = FunctionBench(ignore_cancellation)
-    tool_call = await bench.start_and_cancel(bench.result({}), started_event)
+    harness = FunctionHarness(ignore_cancellation)
+    tool_call = await harness.start_and_cancel(harness.result({}), started_event)
     loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
 
@@ -422,8 +422,8 @@ async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None
         started_event.set()
         await asyncio.Event().wait()
 
-    bench = FunctionBench(slow)
-    tool_call = await bench.start_and_cancel(bench.failure({}), started_event, WORKER_SHUTDOWN)
+    harness = FunctionHarness(slow)
+    tool_call = await harness.start_and_cancel(harness.failure({}), started_event, WORKER_SHUTDOWN)
     failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", False)
 
@@ -442,7 +442,7 @@ async def test_log_lines_have_run_node_and_attempt() -> None:
     configuration = structlog.get_config()
     structlog.configure(processors=[record_event])
     try:
-        await FunctionBench(log_line).result({})
+        await FunctionHarness(log_line).result({})
     finally:
         structlog.configure(**configuration)
     assert events == [{"event": "inside", "run_id": "test", "node_id": "n1", "attempt": 2}]
@@ -454,10 +454,10 @@ async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
         await asyncio.sleep(0)
         threading.Event().wait(1.5)
 
-    bench = FunctionBench(blocking)
-    bench.set_info(heartbeat_timeout=timedelta(milliseconds=300))
+    harness = FunctionHarness(blocking)
+    harness.set_info(heartbeat_timeout=timedelta(milliseconds=300))
     with structlog.testing.capture_logs() as logs:
-        await bench.payload({})
+        await harness.payload({})
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
         ("warning", "the event loop was blocked, so no heartbeat could be sent")
     ]

@@ -13,7 +13,7 @@ from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queue_names import queue_name
 from dagwright.toolset.program_tools import read_program_tools
 from dagwright.toolset.toolset import load_toolset, merge_toolsets
-from tests.support.agent_bench import card_of
+from tests.support.agent_harness import card_of
 
 
 @tool(effects="read")

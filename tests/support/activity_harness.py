@@ -30,7 +30,7 @@ class ActivityCaller(ActivityInboundInterceptor):
         return await input.fn(*input.args)
 
 
-class ActivityBench:
+class ActivityHarness:
     """Call one activity as the second attempt of the node n1."""
 
     def __init__(self, activity: Callable[..., Any]) -> None:

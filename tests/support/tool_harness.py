@@ -13,7 +13,7 @@ from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.memory_store import MemoryStore
 
 
@@ -21,7 +21,7 @@ def clients_of(server: ModelServer) -> ModelClients:
     return ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small"))
 
 
-class ToolBench(ActivityBench):
+class ToolHarness(ActivityHarness):
     """Call the single tool of a registry, with or without models."""
 
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:

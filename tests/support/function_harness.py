@@ -13,7 +13,7 @@ from dagwright.tools import ToolRegistry, ToolSpec, spec_of, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.tools.spec import EffectsName
-from tests.support.activity_bench import ActivityBench
+from tests.support.activity_harness import ActivityHarness
 from tests.support.memory_store import MemoryStore
 
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
@@ -27,7 +27,7 @@ def require_spec(function: object) -> ToolSpec:
     return spec
 
 
-class FunctionBench(ActivityBench):
+class FunctionHarness(ActivityHarness):
     """Call one function as a worker calls a tool."""
 
     def __init__(
@@ -46,11 +46,11 @@ class FunctionBench(ActivityBench):
         return json.loads((await self.payload(*arguments, **headers)).data)
 
 
-def failing_bench(error: BaseException, effects: EffectsName = "read") -> FunctionBench:
-    """Return the bench of a tool that raises an error."""
+def failing_harness(error: BaseException, effects: EffectsName = "read") -> FunctionHarness:
+    """Return the harness of a tool that raises an error."""
 
     @tool(effects=effects)
     def failing() -> NoReturn:
         raise error
 
-    return FunctionBench(failing)
+    return FunctionHarness(failing)

@@ -9,7 +9,7 @@ from dagwright.agents.agent_calls import agent_tools
 from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.tool_bench import ToolBench, clients_of
+from tests.support.tool_harness import ToolHarness, clients_of
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -31,7 +31,7 @@ def service_registry(url: str, **fields: Any) -> AgentRegistry:
     return AgentRegistry.of(card_of("service", service_url=url, **fields))
 
 
-class AgentBench(ToolBench):
+class AgentHarness(ToolHarness):
     """Call the single agent of a registry, with a scripted model."""
 
     def __init__(
