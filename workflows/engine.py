@@ -20,7 +20,7 @@ from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
-from dagwright.core.model.states import NO_ATTEMPT, STILL_OUTSIDE, NodeError, NodeStatus, Phase, Task
+from dagwright.core.model.states import NO_ATTEMPT, STILL_RUNNING_OUTSIDE, NodeError, NodeStatus, Phase, Task
 from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import PARENT_LOST, BudgetMessage, apply_budget_message
@@ -541,7 +541,7 @@ class Engine:
     def _abandon(self, task_id: str, call_id: str) -> None:
         """Abandon a cancelled call, if its record shows that the call has not ended."""
         record = self.scheduler.record_of(task_id)
-        if record is not None and record.reason == STILL_OUTSIDE:
+        if record is not None and record.reason == STILL_RUNNING_OUTSIDE:
             self._handles.pop(task_id, None)
             self._sub_plans.forget(call_id)
 
@@ -571,5 +571,5 @@ class Engine:
     def _abandon_rest(self, at: float) -> None:
         """Stop waiting for cancelled tasks."""
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
-            self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+            self.scheduler.task_cancelled(task_id, at=at, reason=STILL_RUNNING_OUTSIDE)
             self._abandon(task_id, last_call_id(self.scheduler.state, task_id))

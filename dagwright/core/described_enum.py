@@ -1,6 +1,7 @@
-"""Enumerations whose members have facts in addition to their value. The reference is generated from these facts.
+"""Enumerations whose members have further attributes in addition to the value, such as a text in Markdown.
 
-A subclass declares its facts as annotations, and its `__new__` passes them to `create_member`.
+The reference documentation is generated from these attributes. A subclass declares the attributes as annotations, and
+its `__new__` passes their values to `create_member`.
 """
 
 from enum import StrEnum
@@ -8,13 +9,13 @@ from typing import Any, Self
 
 
 class DescribedEnum(StrEnum):
-    """Base of the enumerations whose members have facts."""
+    """Base of the enumerations whose members have further attributes."""
 
     @classmethod
-    def create_member(cls, value: str, **facts: Any) -> Self:
-        """Return a member with a value and facts."""
+    def create_member(cls, value: str, **attributes: Any) -> Self:
+        """Return a member with these attributes."""
         member = str.__new__(cls, value)
         member._value_ = value
-        for name, fact in facts.items():
-            setattr(member, name, fact)
+        for name, attribute in attributes.items():
+            setattr(member, name, attribute)
         return member

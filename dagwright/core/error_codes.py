@@ -1,7 +1,8 @@
-"""The codes of problems of plans, and of failures of nodes and runs, each with its meaning and remedy.
+"""Error codes: `ProblemCode` for invalid plans, and `FailureCode` for failed nodes and runs.
 
-The reference is generated from these tables, and a test compares them with the codes in the source. The codes of
-failed model calls are in `planning.model_calls.model_requests.ModelError`.
+Each code has a meaning and a remedy. The reference documentation is generated from these tables, and a test compares
+the tables with the codes in the source. The codes of failed model calls are in
+`planning.model_calls.model_failure.ModelError`.
 """
 
 from typing import Self
@@ -16,12 +17,12 @@ class DescribedCode(DescribedEnum):
     remedy: str
 
     def __new__(cls, code: str, meaning: str, remedy: str) -> Self:
-        """Create a member from its row."""
+        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(code, meaning=meaning, remedy=remedy)
 
 
 class ProblemCode(DescribedCode):
-    """Code of a problem of a plan, which is found before anything runs."""
+    """Code of a problem in a plan. The check of the plan finds such a problem before any node runs."""
 
     ACCEPTED_NODE_CHANGED = (
         "accepted_node_changed",
@@ -31,8 +32,8 @@ class ProblemCode(DescribedCode):
     AMBIGUOUS = ("ambiguous", "A text can be read in several ways.", "Write it in the way that you mean.")
     TRUNCATED = (
         "truncated",
-        "The text of a model ends before the end of the plan.",
-        "Ask again; `check --repair` shows the complete steps.",
+        "The answer of a model is cut off before the end of the plan.",
+        "Ask again; `check --repair` shows the steps before the cut.",
     )
     CYCLE = (
         "cycle",
@@ -60,7 +61,7 @@ class ProblemCode(DescribedCode):
     INVALID_SYNTAX = (
         "invalid_syntax",
         "The text is not valid JSON or YAML, or a reference is not complete.",
-        "Correct the text at the line of the message; `--repair` reads texts of models.",
+        "Correct the text at the line that the message names; `--repair` corrects common mistakes of models.",
     )
     MISSING_CONTEXT = (
         "missing_context",
@@ -68,7 +69,11 @@ class ProblemCode(DescribedCode):
         "Give it with `--context`.",
     )
     MISSING_INPUT = ("missing_input", "An input has no value.", "Give it with `--input`, or let the run ask for it.")
-    NO_DELIVERABLE = ("no_deliverable", "No slot of the answer is a deliverable.", "Name a slot of a deliverable.")
+    NO_DELIVERABLE = (
+        "no_deliverable",
+        "The answer uses no slot of a deliverable sub-goal.",
+        "Name a slot of a deliverable sub-goal.",
+    )
     NOT_SUPPORTED = ("not_supported", "The feature does not exist yet.", "Omit the field.")
     PRECONDITION_MISSING = (
         "precondition_missing",
@@ -126,7 +131,7 @@ class FailureCode(DescribedCode):
     DEADLINE_EXCEEDED = (
         "deadline_exceeded",
         "The deadline of the run or of a request has passed.",
-        "Start it with a longer deadline.",
+        "Set a longer deadline, and start the run again.",
     )
     DEPENDENCY_FAILED = (
         "dependency_failed",
@@ -135,7 +140,7 @@ class FailureCode(DescribedCode):
     )
     DUPLICATE_KEY = ("duplicate_key", "Two items of a `for_each` have the same key.", "Choose another `key`.")
     FAIL_FAST = ("fail_fast", "Another node failed in a plan with `on_failure: fail_fast`.", "Correct the failed node.")
-    FAILED = ("failed", "A run ended without a document.", "See the execution in the Temporal UI.")
+    FAILED = ("failed", "A run ended without a result document.", "See the execution in the Temporal UI.")
     INVALID = (
         "invalid",
         "A value that is only known during the run is invalid.",
@@ -162,7 +167,7 @@ class FailureCode(DescribedCode):
     INVALID_RESULT = ("invalid_result", "A result does not match its schema, or is not JSON.", "Correct the tool.")
     LOOKUP_FAILED = (
         "lookup_failed",
-        "A lookup found no entity; the lookups of an application may have other codes.",
+        "A lookup found no entity; an application may define other codes for its lookups.",
         "Correct the name, or answer the lookup.",
     )
     LOW_CONFIDENCE = (
@@ -170,7 +175,7 @@ class FailureCode(DescribedCode):
         "The model is less confident than `--confidence` requires, and no person may be asked.",
         "State the request more precisely.",
     )
-    MAX_ROUNDS = ("max_rounds", "All rounds are used, and the planner has not ended.", "Raise `--max-rounds`.")
+    MAX_ROUNDS = ("max_rounds", "All rounds are used, and the planner has not finished.", "Raise `--max-rounds`.")
     MISSING_DATA = ("missing_data", "A reference leads to a missing value.", "Correct the reference.")
     MISSING_SECRET = (
         "missing_secret",
@@ -227,7 +232,7 @@ class FailureCode(DescribedCode):
     PRECONDITION_MISSING = (
         "precondition_missing",
         "A required slot of a worker tool is null.",
-        "Correct the node that makes it.",
+        "Correct the node that fills the slot.",
     )
     NOT_ALLOWED = (
         "not_allowed",
@@ -278,7 +283,8 @@ class FailureCode(DescribedCode):
     TOOL_FAILED = (
         "tool_failed",
         "The tool raised an error.",
-        "Correct the tool or its arguments; the [exception](../guides/tools.md#failing) decides about retries.",
+        "Correct the tool or its arguments; the type of the [exception](../guides/tools.md#failing) decides whether "
+        "the call is retried.",
     )
     VALUE_LOST = (
         "value_lost",

@@ -41,7 +41,7 @@ MAX_PROBLEMS = 100
 TOO_MANY_PROBLEMS = "too_many_problems"
 """Code of the last entry of a report that was cut at `MAX_PROBLEMS`."""
 CYCLE = "cycle"
-"""Code of a dependency cycle, whose message is never cut: it lists every node of the cycle by its ID."""
+"""Code of a dependency cycle. The message of this problem is never cut, so it always has the IDs of all nodes."""
 _TEXT_CHARACTERS = 2_000
 """Maximum length of a message, hint or node ID, because each of them may quote a part of the document."""
 
@@ -81,7 +81,7 @@ class Problem:
 
 
 def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
-    """Return the `error` of the document of a run as a problem; `None` if it has no error."""
+    """Convert the field `error` of a result document to a problem; return `None` if the field is null."""
     return None if error is None else Problem(error["code"], error["message"], node=error.get("node_id"))
 
 
@@ -101,7 +101,7 @@ class Note:
 
 
 class PlanInvalid(DagwrightError):
-    """A document is not a runnable plan. `problems` has its errors in document order (see `limit_problems`).
+    """A document is not a runnable plan. `problems` has the errors of the document, in order (see `limit_problems`).
 
     Args:
         document: the document with placeholders in place of the invalid parts, so that the rest can be checked; `None`

@@ -51,7 +51,7 @@ def require_extra(extra: str) -> None:
 
 
 def database_extra(database_url: str) -> str:
-    """Return the extra whose libraries open a database."""
+    """Return the extra that is required to open the database at a URL."""
     return "database" if database_url.startswith("sqlite") else "postgres"
 
 

@@ -1,6 +1,6 @@
 """Suggestions for unknown names, and names in messages.
 
-Pure: it imports `core.text` only.
+This module imports only `core.text`.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from dagwright.core.text import cut_characters, join_first
 _MIN_PREFIX_CHARACTERS = 3
 """Shortest name that counts as the prefix of another name."""
 MAX_HINT_COST = 2_000_000
-"""Default cost of one `HintBudget`: at most half a second of CPU."""
+"""Default size of a `HintBudget`, which allows comparisons for at most half a second of CPU time."""
 MAX_NAME_CHARACTERS = 60
 """Names over this length are neither compared nor suggested."""
 _MIN_RATIO = 0.6
@@ -60,7 +60,7 @@ def suggestion(name: str, known_names: Collection[str], *, budget: HintBudget | 
 
 
 def not_one_of_message(name: str, known_names: Collection[str]) -> str:
-    """Return `'runing' is not one of running, waiting; did you mean 'running'?`."""
+    """Return a message such as `'runing' is not one of running, waiting; did you mean 'running'?`."""
     hint = suggestion(name, known_names)
     return f"{name!r:.60} is not one of {', '.join(known_names)}" + (f"; {hint}" if hint else "")
 
@@ -70,8 +70,8 @@ def find_nearest_names(
 ) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
-    Complexity: each known name costs 1, plus `len(a) + len(b)` if the lengths are similar, plus `len(a) * len(b)` if
-        the letters are similar, too.
+    Complexity: each known name costs 1. A known name of a similar length costs in addition the sum of both lengths. If
+        the letters are similar too, the known name costs in addition the product of both lengths.
     """
     budget = budget or HintBudget(MAX_HINT_COST)
     if len(name) > MAX_NAME_CHARACTERS or not budget.spend(len(known_names)):

@@ -1,7 +1,7 @@
-"""Shortening of texts by characters, bytes of UTF-8 or lines, and of lists of texts.
+"""Functions that shorten texts to a number of characters or UTF-8 bytes, and functions that format texts and counts.
 
-A limit includes the mark that shows the cut, unless a function says otherwise. Limits are longer than their marks.
-Pure: no imports from other packages.
+A limit includes the mark that shows the cut, unless the docstring of a function states otherwise. Every limit is longer
+than the mark. This module must not import other packages.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,10 @@ def cut_for_model(text: str, max_characters: int) -> str:
 
 
 def cut_middle_for_model(text: str, max_characters: int) -> str:
-    """Shorten a text for a model to the first and last half of `max_characters`, with ` […cut] ` between them."""
+    """Shorten a text for a model to its start and its end, with ` […cut] ` between them.
+
+    The start and the end each have half of `max_characters`; the mark is not included in `max_characters`.
+    """
     if len(text) <= max_characters:
         return text
     half = max_characters // 2

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.model.states import STILL_OUTSIDE, TaskRef
+from dagwright.core.model.states import STILL_RUNNING_OUTSIDE, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ class NodeCancellation(SchedulerComponent):
             # Other components may have ended tasks at this time: propagate these ends first.
             self._scheduler.propagate(at)
         for task_id in due_ids:
-            self._scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+            self._scheduler.task_cancelled(task_id, at=at, reason=STILL_RUNNING_OUTSIDE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.states import STILL_OUTSIDE
+from dagwright.core.model.states import STILL_RUNNING_OUTSIDE
 from dagwright.protocol.history_limits import HistoryLimits
 from dagwright.protocol.messages import read_message
 
@@ -49,4 +49,4 @@ class OpenTimers:
             limits.end_drain()
         elif kind == wire.TIMER_GRACE:
             for task_id in dict.fromkeys(dispatched_tasks()):
-                scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+                scheduler.task_cancelled(task_id, at=at, reason=STILL_RUNNING_OUTSIDE)

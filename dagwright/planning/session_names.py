@@ -51,8 +51,8 @@ def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
 def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     """Return the names that a run has set so far, in plan order: name -> identity.
 
-    If several nodes set a name, the last one counts. `sets` of a tool is the name of its result. The result has this
-    name after its node completes, until the node is compensated.
+    The field `sets` of a tool is the session name of its result. The result has this name after its node completes,
+    until the node is compensated. If several nodes set the same name, the last node in plan order counts.
     """
     names: dict[str, dict[str, Any]] = {}
     if all(tool.sets is None for tool in scheduler.plan.tools.values()):

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import STILL_OUTSIDE
+from dagwright.core.model.states import STILL_RUNNING_OUTSIDE
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
@@ -261,7 +261,7 @@ async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    assert document["nodes"]["uncancelled"]["reason"] == STILL_OUTSIDE
+    assert document["nodes"]["uncancelled"]["reason"] == STILL_RUNNING_OUTSIDE
 
 
 async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(runs: Runs, gate: Gate) -> None:

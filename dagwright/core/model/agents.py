@@ -1,6 +1,6 @@
-"""Agents of a plan: their cards, and the declaration of an agent as a tool with an objective and its context.
+"""Agents of a plan: the card of an agent, and its declaration as a tool with the parameters `objective` and `context`.
 
-The card of an agent has its purpose and configuration, without its model: each request names the model. Cards are
+The card of an agent has its purpose and configuration, but no model: each model request names the model. Cards are
 immutable plain data, so they travel with a declaration or a compiled plan. Because an agent is declared as a tool, it
 is found, checked, described and run like any tool. A tool with an agent's name can replace the agent.
 """
@@ -23,7 +23,7 @@ AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
 
 NAME_BYTES = 100
-"""Maximum size of the name of an agent. With a prefix, it becomes the name of an activity, which has at most 200
+"""Maximum size of the name of an agent. The name with a prefix is the name of an activity, which has at most 200
 bytes."""
 PROMPT_BYTES = 32_768
 """Maximum size of a prompt, because each plan that uses an agent contains the card of the agent."""
@@ -98,8 +98,8 @@ class AgentCard(BaseModel):
     service_url: str | None = None
     """URL of a `service` agent, which receives the objective."""
     service_secret: str | None = None
-    """The part `NAME` of the variable `DAGWRIGHT_SECRET_NAME`, which has the key that signs requests to the service;
-    default: no signature."""
+    """`NAME` in the name of the environment variable `DAGWRIGHT_SECRET_NAME`. The value of the variable is the key that
+    signs requests to the service; default: no signature."""
     effects: Literal["read", "idempotent", "write"] | None = None
     """Effects of a `class` or `service` agent, as for a tool; default `write`."""
     timeout: DurationText | None = None
@@ -198,7 +198,7 @@ class InlineAgent(BaseModel):
         """Return the agent as a card.
 
         Args:
-            node: id of its node, with the path to its sub-plan.
+            node: id of the node with this agent; in a sub-plan, the path of the node.
         """
         fields = {name: getattr(self, name) for name in InlineAgent.model_fields}
         # Without validation: node ids are not valid names of cards.
@@ -252,7 +252,7 @@ def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
 
 
 def replace_agent_effects(declaration: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Return a declaration. For an `llm` agent, its effects are the strongest effects of the agent's tools.
+    """Replace the effects of an `llm` agent by the strongest effects of its tools; return other declarations unchanged.
 
     Args:
         tools: all known tools; an unknown tool counts as `write`.

@@ -59,7 +59,7 @@ def shorten_arguments(arguments: Mapping[str, Any]) -> Any:
 
 
 def normalize_answer(request: Request, answer: Any) -> Any:
-    """Check the size of an answer, and return it with exactly the keys of its kind.
+    """Check the size of an answer, and return the answer with exactly the keys that this kind of answer has.
 
     Raises:
         BadAnswer: the answer does not fit.
@@ -70,7 +70,9 @@ def normalize_answer(request: Request, answer: Any) -> Any:
 
 
 def normalize_checked_answer(request: Request, answer: Any) -> Any:
-    """Return an answer with exactly the keys of its kind. The caller has checked its size with `size_problem`.
+    """Return an answer with exactly the keys that this kind of answer has.
+
+    The caller has checked the size with `size_problem`.
 
     Raises:
         BadAnswer: the answer does not fit.
@@ -168,11 +170,11 @@ def _option_of(request: Request, value: Any) -> Any:
         if _key_of(option) == key:
             return option
     # On the command line, numbers are written as text, and an option with an `id` is selected by its `id`.
-    similar_options = [
+    matching_options = [
         option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))
     ]
-    if len(similar_options) == 1:
-        return similar_options[0]
+    if len(matching_options) == 1:
+        return matching_options[0]
     offered_texts = ", ".join(map(_format_option, islice(options, 20)))
     raise BadAnswer(
         f"{_short_json(value)} is not offered; the options are {offered_texts}" + (", …" if len(options) > 20 else "")
@@ -219,7 +221,7 @@ def _normalize_guidance(request: Request, answer: Any) -> dict[str, Any]:
 
 
 def default_answer(request: Request) -> Any:
-    """Return the default answer of the plan, which is used if the deadline passes.
+    """Return the answer that the plan sets for a request whose deadline passes.
 
     Raises:
         BadAnswer: the default does not fit the request.

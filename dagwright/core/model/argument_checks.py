@@ -58,7 +58,7 @@ def accepted_kinds(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     """Return the kinds of entities that an argument takes: `()` for no entity, `None` if the kinds are unknown.
 
     Args:
-        key: as written, such as `order-id` or `order_id`.
+        key: name of the argument as written, such as `order-id` or `order_id`.
     """
     schema = tool.input_schema
     properties = schema.get("properties") if schema is not None else None
@@ -138,7 +138,7 @@ class EntityChecks:
         node: str,
         arguments: Mapping[str, Any],
     ) -> Iterator[ArgumentProblem]:
-        """Yield a problem for each lookup and each reference to an entity that the argument does not take.
+        """Yield a problem for each argument whose lookup or reference has an entity of a wrong kind.
 
         Args:
             bindings: references in the arguments of one call; a lookup appears as the placeholder of its input.
@@ -271,8 +271,8 @@ class SchemaOfTool:
 
     Args:
         schema: JSON Schema of the arguments object.
-        names: names of types in messages. With names other than `JSON_NAMES`, the messages are those
-            for programmers.
+        names: names of types in messages. With `JSON_NAMES`, the messages quote the schema library. With other names,
+            the messages are for programmers: they name the argument, the expected type and the actual type.
 
     Raises:
         ValueError: the schema is invalid.
@@ -287,13 +287,13 @@ class SchemaOfTool:
         self._hint_budget = HintBudget(MAX_HINT_COST)
 
     def problems_of(
-        self, arguments: Mapping[str, Any], bindings: Sequence[Binding], *, has_dashes: bool = False
+        self, arguments: Mapping[str, Any], bindings: Sequence[Binding], *, dialect_has_dashes: bool = False
     ) -> Iterator[ArgumentProblem]:
         """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
-            has_dashes: whether the dialect writes `order-id`, not `order_id`; ignored if an argument name has `-` or
-                `_`.
+            dialect_has_dashes: whether the dialect writes `order-id`, not `order_id`; ignored if an argument name of
+                the call has `-` or `_`.
         """
         unknown_paths: list[BindingPath] = [path for path, _ in bindings]
         written_keys: Mapping[Any, str] = {}
@@ -319,7 +319,7 @@ class SchemaOfTool:
                 continue
             error_path = (written_keys.get(str(error_path[0]), error_path[0]), *error_path[1:]) if error_path else ()
             uses_dashes = any("-" in key for key in arguments) or (
-                has_dashes and not any("_" in key for key in arguments)
+                dialect_has_dashes and not any("_" in key for key in arguments)
             )
             yield from self._problems_of_error(error, error_path, uses_dashes=uses_dashes)
 

@@ -88,7 +88,7 @@ def limit_to_json(kind: LimitKind, limit: Limit) -> Any:
 
 
 def limit_text(kind: LimitKind, limit: Limit) -> str:
-    """Return a limit, or a usage in its unit, as text for people."""
+    """Return a limit, or a usage in the unit of the limit, as text for people."""
     if kind == "time":
         return f"{limit:,.1f} s"
     return str(limit) if isinstance(limit, Decimal) else f"{limit:,}"

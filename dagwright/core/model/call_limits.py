@@ -28,7 +28,11 @@ class CallLimitInvalid(DagwrightError, ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """Subject of a limit: all calls of a tool, of a model, of the runs of an owner, or of a template."""
+    """Subject of a limit: the calls that share the limit.
+
+    These are all calls of one tool or model, all calls in the runs of one owner, or all calls in the runs of one
+    template (a published plan).
+    """
 
     kind: SubjectKind
     name: str

@@ -1,7 +1,7 @@
 """Compiled plan: the input of the workflow. It is checked and numbered, and its references are parsed.
 
-A plan is compiled outside of the workflow, because parsing and checking a large plan there would exceed the 2 s of the
-deadlock detector. The JSON form is part of the workflow's input.
+A plan is compiled outside of the workflow, because parsing and checking a large plan in the workflow would take longer
+than the 2 s after which Temporal reports a deadlock. The JSON form is part of the workflow's input.
 
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
@@ -47,7 +47,7 @@ REGION_TIMEOUT_S = 1.0
 SCHEMA_CHARACTERS = 16 * 1024
 """Longest schema of a tool in a compiled plan."""
 ALL_SCHEMAS_CHARACTERS = 64 * 1024
-"""Maximum size of all schemas in one compiled plan; the plan is part of every sub-plan run's input."""
+"""Maximum size of all schemas in one compiled plan, because the plan is part of the input of each run."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies must be done (0 if the kind alone decides)."""
@@ -107,7 +107,7 @@ class CompiledNode:
         inner: for an offloaded region, reference of its nodes in the payload store; see
             `dagwright.core.compiler.offloaded_regions`.
         inner_count: number of nodes of an offloaded region.
-        reads: for an offloaded region, the numbers of the nodes outside whose results it reads.
+        reads: for an offloaded region, numbers of the outside nodes whose results the region reads.
     """
 
     id: str
@@ -145,7 +145,7 @@ class CompiledNode:
     """Whether a person must approve the call before it runs; a question has null at every binding."""
     approval_bindings: Sequence[Binding] = ()
     supersedes: str | None = None
-    """Id of the node that it replaces."""
+    """Id of the node that this node replaces."""
     effects: str | None = None
     """Effects of the node's calls, if they differ from the effects of the tool; see `tool_of`."""
     compensates: str | None = None
@@ -251,7 +251,7 @@ def inline_tools(node: CompiledNode) -> Sequence[str] | None:
     return [*tools] if tools is not None and name is not None and is_inline_agent(name) else None
 
 
-def first_model_node(plan: CompiledPlan) -> str | None:
+def path_of_first_model_node(plan: CompiledPlan) -> str | None:
     """Return the path of the first node that a model executes, such as `archive/check`.
 
     Agents of type `class` or `service` are ignored, because their use of models is unknown.
@@ -259,7 +259,7 @@ def first_model_node(plan: CompiledPlan) -> str | None:
     for node in plan.nodes:
         if agent_tools(node) is not None:
             return node.id
-        inner_path = first_model_node(node.sub_plan) if node.sub_plan is not None else None
+        inner_path = path_of_first_model_node(node.sub_plan) if node.sub_plan is not None else None
         if inner_path is not None:
             return f"{node.id}/{inner_path}"
     return None
@@ -495,7 +495,7 @@ def _bindings_from_json(encoded: Sequence[Any] | Mapping[str, Any]) -> tuple[Bin
 
 
 def _template_to_json(template: Template) -> str | list[Any]:
-    """Return the ID of a node if the template is its result, otherwise the parts of the template."""
+    """Return the parts of a template; if the template is just the result of a node, return the ID of the node."""
     part = template[0] if len(template) == 1 else None
     if isinstance(part, ResultOf) and part.field == "result" and not part.path:
         return part.node

@@ -18,7 +18,7 @@ class Dialect(DescribedEnum):
     node_ids: str
 
     def __new__(cls, name: str, shape: str, call: str, node_ids: str) -> Self:
-        """Create a member from its row."""
+        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(name, shape=shape, call=call, node_ids=node_ids)
 
     PLAN = (
@@ -65,4 +65,4 @@ class Dialect(DescribedEnum):
 
 
 TEXT_DIALECTS: Final = (Dialect.LLMCOMPILER, Dialect.REWOO)
-"""Dialects whose documents are texts."""
+"""Dialects whose documents are plain text, not JSON or YAML."""

@@ -1,6 +1,7 @@
 """Output of every dialect: a plan in Dagwright's own dialect, which is not checked yet.
 
-The output also maps positions in the plan to the document as written, so that problem reports can refer to it.
+The output also maps positions in the plan to positions in the document as written, so that problem reports can refer to
+the document as written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,9 +21,10 @@ class Document:
         dialect: name of the dialect, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
-        bindings: (node index, argument key) -> the reference whose value the argument gets. Only references that
-            Dagwright's own dialect cannot express are here. `plan` has null in their place, except for an `@` name of
-            the session: then it has the value of the name, for arguments that take no entity.
+        bindings: (node index, argument key) -> the reference whose value the argument gets. Contains only
+            references that Dagwright's own dialect cannot express. In place of such a reference, `plan` has null. In
+            place of an `@` name of the session, `plan` has the value of the name, which is used for arguments that take
+            no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
         sub_documents: node index -> the document of the node's sub-plan. Its pointers are also in `pointers` of the

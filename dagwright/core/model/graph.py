@@ -160,7 +160,11 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
 def _cycle_through(
     dependencies: Adjacency, start: int, *, allowed_nodes: set[int], limit: int | None
 ) -> tuple[list[int] | None, int]:
-    """Return a shortest cycle of `start` and `allowed_nodes`, at most `limit` long, and the number of visited edges."""
+    """Find a shortest cycle through `start` and other `allowed_nodes`, and count the visited edges.
+
+    Returns:
+        The cycle and the count. The cycle is `None` if every cycle is longer than `limit`.
+    """
     predecessors = {start: start}
     depth = {start: 1}
     queue = deque([start])

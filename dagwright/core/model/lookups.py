@@ -1,9 +1,10 @@
-"""Lookups as nodes: nodes that find the entities of a plan, and a node that binds them before the written nodes run.
+"""Lookups as nodes: nodes that find the entities of a plan, and a node that binds the entities.
 
 When a plan is compiled, each distinct lookup becomes a find node, which calls the tool `find` of the resolver. The tool
-may ask a person. A bind node depends on all find nodes and calls the tool `bind`. The written nodes wait for the bind
-node. Find nodes and the bind node follow the visible nodes and are never shown. For the run, they are ordinary nodes,
-so their human requests, results, retries, continue-as-new, forks and histories need no special code.
+may ask a person. A bind node depends on all find nodes and calls the tool `bind`. The nodes that the author of the plan
+wrote wait for the bind node. Find nodes and the bind node follow the visible nodes and are never shown. For the run,
+they are ordinary nodes, so their human requests, results, retries, continue-as-new, forks and histories need no special
+code.
 
 When nodes are added to a plan, the nodes of their lookups are added too. Equal lookups have equal ids, so a lookup that
 the run has completed is not repeated.
@@ -112,7 +113,7 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id; add a digest of the key if the id is used, by a lookup with other names of filters."""
+    """Return the id. If a lookup with other filter names has this id, add a digest of the key."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
@@ -199,7 +200,7 @@ def known_entities_to_json(known_entities: Mapping[Lookup, Mapping[str, Any]]) -
 
 
 def known_entities_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
-    """Parse the result of `known_entities_to_json`; other keys of an entry are ignored.
+    """Parse the result of `known_entities_to_json`, or entries of `resolved_lookups`.
 
     Raises:
         KeyError, TypeError, ValueError: the form is invalid.
@@ -343,7 +344,7 @@ def binding_error(result: Any) -> NodeError | None:
     return NodeError(str(problems[0].get("code") or _DEFAULT_CODE), message[:_ERROR_CHARACTERS])
 
 
-def has_created(result: Any) -> bool:
+def has_created_entity(result: Any) -> bool:
     """Return whether a call of the bind node has created an entity."""
     entries = _entries(result)
     return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)

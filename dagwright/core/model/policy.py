@@ -2,8 +2,8 @@
 
 A policy is plain JSON, so that it can be stored in a file, travel with a run and be changed while the run is active:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-With `"approves_changes": true`, a plan with a changing call must be approved as a whole before it runs. Calls of `pure`
-tools change nothing and never need approval. This module must not import the scheduler.
+With `"approves_changes": true`, a plan with a call that changes something must be approved as a whole before it runs.
+Calls of `pure` tools change nothing and never need approval. This module must not import the scheduler.
 
 In a plan that a model extends, a call needs approval if it changes something, or if it uses a file or host that the
 request does not name. A request names files by path and hosts by address; a call to another host could leak results of
@@ -276,7 +276,7 @@ def model_policy(request: str) -> Policy:
 
 
 def _rules_of_hosts(request: str) -> list[Rule]:
-    """Return the rules for HTTP requests: approval is needed, except to read from a host that the request names."""
+    """Return the rules for `http_request`: calls need approval, except to read from a host in the user's request."""
     rules = [Rule("ask", tool="http_request")]
     if hosts := list(dict.fromkeys(named_hosts(request)))[:NAMED_HOSTS_LIMIT]:
         # The pattern requires the end of the host, so that user info before an `@` or a longer name cannot match.

@@ -32,7 +32,8 @@ plan. `budget`: more budget."""
 Channel = Literal["any", "inbox"]
 """Accepted sources of answers: any, or only the inbox (command line, console, API, Temporal UI)."""
 ClientChannel = Literal["tool_result", "mcp"]
-"""Sources of answers that a model client relays: the result of an `answer_feedback` call, or a call or form of MCP."""
+"""Sources of answers that a model client relays: the result of an `answer_feedback` call, or an MCP tool
+call or MCP form."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 MessageSource = Literal["update", "signal", "deadline", "policy", ClientChannel]
 """Source of a command or an answer: the Temporal message (`update` or `signal`) or the model client that brought it, or
@@ -176,7 +177,7 @@ class Feedback:
 
     Args:
         request: id of the request; the id of a node with `for_each` means the requests of all its items.
-        by, note: the author, and the note beside the answer.
+        by, note: the author of the answer, and a note from the author.
         may_answer: requests that the author may answer. `all`: every request. `unassigned`: requests without an
             assignee or assigned to `by`. `assigned`: only requests assigned to `by`.
     """

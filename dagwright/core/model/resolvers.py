@@ -28,7 +28,7 @@ class UnknownEntityType(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Entity types that an application resolves, and its tools.
+    """Entity types that an application resolves, and the tools that resolve them.
 
     Args:
         find: name of the tool that finds the entity of one lookup.

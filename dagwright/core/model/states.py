@@ -121,7 +121,7 @@ class RunUsage:
         """Add a usage.
 
         Args:
-            tasks: the node or item; for an item also its node.
+            tasks: id of the node or item; for an item also the id of its node.
             agents: name of an agent -> its part of the usage.
         """
         self.total += usage
@@ -160,11 +160,12 @@ def run_usage_from_json(encoded: Any) -> RunUsage:
 _JOIN_KEY = "all"
 """Key of the task that joins the results of a large map."""
 
-STILL_OUTSIDE = "still running outside"
+STILL_RUNNING_OUTSIDE = "still running outside"
 """Reason of a cancelled node whose call did not end in time."""
 
 ABANDONED = "the run continues without it"
-"""Reason of a superseded sub-goal without a replacement: it only supported other sub-goals."""
+"""Reason of a sub-goal that was superseded without a replacement, because the sub-goal only supported other
+sub-goals."""
 
 
 class NodeStatus(StrEnum):
@@ -202,9 +203,9 @@ class NodeStatus(StrEnum):
         return self in _EXECUTED
 
     @property
-    def is_passed(self) -> bool:
-        """Return whether the state is final without a failure, block or cancellation."""
-        return self in _PASSED
+    def counts_as_completed(self) -> bool:
+        """Return whether a run is completed if all its nodes are in states such as this state."""
+        return self in _COUNTED_AS_COMPLETED
 
 
 _FINAL = frozenset(
@@ -218,7 +219,7 @@ _FINAL = frozenset(
     }
 )
 _EXECUTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
-_PASSED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
+_COUNTED_AS_COMPLETED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
 
 
 class RunStatus(StrEnum):
@@ -227,7 +228,7 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     """A node can still start or is in flight."""
     WAITING = "waiting"
-    """Only people, paused tools or missing workers can make it continue."""
+    """It continues only after a person answers, a paused tool is resumed, or a missing worker starts."""
     COMPLETED = "completed"
     """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
@@ -258,8 +259,8 @@ class Phase(Enum):
         return self in (Phase.STOPPED, Phase.CLOSED)
 
     @property
-    def has_started_compensation(self) -> bool:
-        """Return whether compensation has started, or can no longer start."""
+    def is_compensating_or_closed(self) -> bool:
+        """Return whether the phase is `COMPENSATING` or `CLOSED`, so that compensation cannot start any more."""
         return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 

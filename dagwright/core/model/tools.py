@@ -59,9 +59,9 @@ class WorkerCard(BaseModel):
     description: Annotated[str, Field(max_length=4_000), AfterValidator(_not_empty)]
     """Purpose of the worker tool; it must distinguish the tool from all other worker tools."""
     preconditions: Annotated[tuple[_Sentence, ...], Field(strict=False, max_length=_MAX_SLOTS)] = ()
-    """Conditions for choosing it, one sentence each; only a planner can evaluate them."""
+    """Conditions for choosing the worker tool, one sentence each. Only planners evaluate these conditions."""
     requires: _Slots = ()
-    """Slots that must be filled before it is called; the run checks this for every planner."""
+    """Slots that must be filled before the worker tool is called; the run checks this for every planner."""
     outputs: _Slots
     """Slots that the tool fills. A result has exactly these slots; each of them may be null."""
     same_as: dict[str, Annotated[str, AfterValidator(_checked_slot)]] = {}
@@ -148,12 +148,13 @@ class ToolDeclaration:
         max_attempts: attempts including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code changes.
         is_pinned: each call carries the tool version with which the plan was checked, and is rejected if the version
-            has changed. For tools whose implementation changes independently of Dagwright.
+            has changed. Set for tools whose implementation changes independently of Dagwright.
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             has `is_foreign` too. `None` for every other tool.
         batch: short calls may share an activity; only for `read` and `idempotent`.
-        uses_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
+        uses_models: whether the tool calls models by itself. In a run with a budget, such a tool is called only if some
+            budget is left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":
             {value: effects}}`; a value that is not listed, or not known before the call, has the effects of the tool.
             Nodes may declare such a call `idempotent`. `None` if all calls have the same effects.
@@ -255,7 +256,7 @@ def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclar
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
-    """Return the declared name of an argument key as written (`order-id` -> `order_id`)."""
+    """Return the declared name of the parameter that `key` means in a plan (`order-id` -> `order_id`)."""
     if key in properties:
         return key
     name = key.replace("-", "_")

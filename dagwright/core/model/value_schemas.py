@@ -54,7 +54,7 @@ class ValueSchema:
 
     @classmethod
     def of_value(cls, value: Any) -> "ValueSchema":
-        """Return the schema that only a JSON value matches."""
+        """Return a schema that matches this JSON value and no other value."""
         if isinstance(value, Mapping):
             return cls.of_object({name: cls.of_value(part) for name, part in value.items()})
         if isinstance(value, list | tuple):
@@ -105,7 +105,7 @@ class ValueSchema:
         return list(dict.fromkeys(name for schema in schemas for name in schema.get("properties", ())))
 
     def choices(self) -> "Iterator[ValueSchema]":
-        """Yield alternative schemas of the value, without references and `anyOf`."""
+        """Resolve references, `anyOf` and `oneOf`, and yield the alternative schemas of the value."""
         stack = [(self.schema, self.schema if self.root is None else self.root)]
         for _ in range(_MAX_CHOICES):
             if not stack:
@@ -208,7 +208,7 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 
 
 def find_mismatch(value_schema: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
-    """Return the deepest part in which no value of `value_schema` matches `expected`; `None` if a value may match.
+    """Return the mismatch at the deepest path, if no value of `value_schema` matches `expected`; otherwise `None`.
 
     Like a type checker, the comparison converts nothing. Lists of different item types never match, although both
     lists may be empty.

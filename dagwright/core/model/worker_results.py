@@ -12,13 +12,13 @@ from dagwright.core.model.states import ABANDONED, NodeError, NodeStatus, Record
 from dagwright.core.model.tools import WorkerCard
 
 MESSAGE_CHARACTERS = 2_000
-"""Longest message of a worker tool that a run stores beside its outputs."""
+"""Longest message of a worker tool that a run stores in addition to the outputs."""
 
 WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
 SUB_GOAL_PREFIX = "sg"
-"""Node id prefix of a sub-goal; its number follows."""
-NOT_STARTED = "dependency_failed"
+"""Prefix of the node id of a sub-goal; the number of the sub-goal follows."""
+DEPENDENCY_FAILED = "dependency_failed"
 """Error code of a node that never started because a node it depends on failed."""
 
 
@@ -75,10 +75,10 @@ class UnwrappedResult:
 def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> UnwrappedResult:
     """Return the outputs, the error and the message of a worker tool's result.
 
-    A tool that replaces a worker tool may return its outputs alone.
+    A tool that replaces a worker tool may return only the outputs, without a `WorkerResult`.
 
     Args:
-        card: card of the worker tool; the result is a failure unless the outputs are exactly its slots.
+        card: card with the slots of the worker tool. A result with other slots is returned as an error.
     """
     unwrapped = _unwrap(value)
     if card is None or unwrapped.error is not None or isinstance(unwrapped.outputs, StoredValue):
@@ -91,7 +91,8 @@ def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrappe
     problem = card.slots_problem(unwrapped.outputs, is_partial=unwrapped.is_partial)
     if problem is not None:
         return UnwrappedResult(
-            None, error=NodeError("invalid_result", f"its slots differ from the declared slots: {problem}")
+            None,
+            error=NodeError("invalid_result", f"the slots of the result differ from the declared slots: {problem}"),
         )
     outputs = {slot: unwrapped.outputs.get(slot) for slot in card.outputs}
     return UnwrappedResult(outputs, unwrapped.is_partial, message=unwrapped.message)
@@ -163,23 +164,25 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
     error, is_replaced = record.error, record.status is NodeStatus.SUPERSEDED
     if not record.status.is_final or record.status is NodeStatus.BLOCKED:
         return None
-    if (error is not None and error.code == NOT_STARTED) or (is_replaced and error is None and record.result is None):
+    if (error is not None and error.code == DEPENDENCY_FAILED) or (
+        is_replaced and error is None and record.result is None
+    ):
         return None
     number = sub_goal_id_of(node_id)
     if record.status is NodeStatus.COMPLETED or (is_replaced and error is None):
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
-    return WorkerResult(number, "failed", error=reason_without_outputs(record), message=record.message)
+    return WorkerResult(number, "failed", error=reason_for_missing_outputs(record), message=record.message)
 
 
 def displayed_status(record: Record) -> NodeStatus:
     """Return the state of a node for display: `failed` for a superseded node that was abandoned after a failure."""
     is_abandoned = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
-    has_failed = record.error is not None and record.error.code != NOT_STARTED
+    has_failed = record.error is not None and record.error.code != DEPENDENCY_FAILED
     return NodeStatus.FAILED if is_abandoned and has_failed else record.status
 
 
-def reason_without_outputs(record: Record) -> str:
+def reason_for_missing_outputs(record: Record) -> str:
     """Return why a node that has ended has no outputs."""
     error = record.error
     if error is not None:

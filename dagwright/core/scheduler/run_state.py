@@ -466,8 +466,10 @@ def _last_call_number(state: RunState, task_id: str, override: NodeOverride) -> 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     """Return the status of a run that was not stopped and whose nodes have all ended."""
     region_states = [state for _, state in _region_states(plan, records)]
-    have_regions_passed = all(NodeStatus(name).is_passed for state in region_states for name in state["counts"])
-    if have_regions_passed and all(record.status.is_passed for record in records):
+    have_regions_passed = all(
+        NodeStatus(name).counts_as_completed for state in region_states for name in state["counts"]
+    )
+    if have_regions_passed and all(record.status.counts_as_completed for record in records):
         return RunStatus.COMPLETED
     replacements = final_replacements(plan)
     output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}

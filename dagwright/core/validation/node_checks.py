@@ -217,8 +217,8 @@ class NodeChecks:
         schema = self._schema(declaration, index=index)
         if schema is None:
             return
-        has_dashes = self.document.dialect == "intents"
-        for path, message, hint in schema.problems_of(node.arguments, bindings, has_dashes=has_dashes):
+        dialect_has_dashes = self.document.dialect == "intents"
+        for path, message, hint in schema.problems_of(node.arguments, bindings, dialect_has_dashes=dialect_has_dashes):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
         for path, message, hint in self.entity_checks.problems_of(

@@ -9,7 +9,7 @@ from dagwright.core.model.lookups import (
     KnownEntities,
     binding_error,
     entities_of_call,
-    has_created,
+    has_created_entity,
     has_entity,
     is_bind_node,
     is_find_node,
@@ -52,7 +52,7 @@ class EntityResolver(NodeResolver):
 
     def changed_something(self, result: Any) -> bool:
         """Return whether the call of the bind tool created an entity."""
-        return has_created(result)
+        return has_created_entity(result)
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:
         """Return a sentence with the calls that need the entity."""

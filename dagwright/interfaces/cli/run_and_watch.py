@@ -9,7 +9,7 @@ from dagwright.client.errors import RunIdInUse
 from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.compiled import first_model_node
+from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import (
@@ -55,7 +55,7 @@ def run(arguments: RunArguments, output: Output) -> int:
         start_request = prepare_run(arguments, toolset, output)
     except PlanInvalid as invalid:
         return _follow_run_with_missing_tools(arguments, toolset, invalid, output=output, settings=settings)
-    if (model_node := first_model_node(start_request.plan)) is not None:
+    if (model_node := path_of_first_model_node(start_request.plan)) is not None:
         require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
     presentation = RunPresentation(print_run, output)
     return start_and_follow(

@@ -12,7 +12,7 @@ from dagwright.client.errors import RunIdInUse, RunIdInvalid
 from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.compiled import first_model_node
+from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.command_connection import command_settings
@@ -86,7 +86,7 @@ def run_batch(arguments: RunArguments, output: Output) -> int:
         output.log("no run was started")
         return ExitCode.REJECTED
     for line in lines:
-        if (model_node := first_model_node(line.start_request.plan)) is not None:
+        if (model_node := path_of_first_model_node(line.start_request.plan)) is not None:
             require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
     return run_async(
         lambda interrupt_handling: _start_and_follow(

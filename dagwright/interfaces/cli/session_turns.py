@@ -10,7 +10,7 @@ from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.compiled import first_model_node
+from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
@@ -53,7 +53,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
 
     def prepare(session: SessionRecord) -> StartRequest:
         start_request = prepare_run(arguments, toolset, output, session)
-        if (model_node := first_model_node(start_request.plan)) is not None:
+        if (model_node := path_of_first_model_node(start_request.plan)) is not None:
             require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
         return replace(start_request, title=title)
 

@@ -15,7 +15,7 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.compiled import first_model_node
+from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.core.model.policy import Policy, model_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import CheckedPlan
@@ -156,7 +156,7 @@ class RunStarter:
         return replace(start, tools=self.toolset.references)
 
     async def _start(self, start: StartRequest, *, run_id: str | None) -> StartedRun:
-        if first_model_node(start.plan) is not None:
+        if path_of_first_model_node(start.plan) is not None:
             self._require_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run_id, tools=self.toolset.references))

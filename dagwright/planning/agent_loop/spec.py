@@ -279,7 +279,7 @@ def result_input(node_id: str) -> str:
 
 
 def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
-    """Return the binding for the output of the agent if this turn is its last."""
+    """Return the binding that makes the answer of a turn the output of the agent."""
     path = ("message", "content") if spec.output is None else ("output",)
     return (), (ResultOf(node_id, "result", path),)
 

@@ -13,7 +13,7 @@ from dagwright.core.boundary.usage_reports import USAGE_INDEX
 TEXT_INDEX = USAGE_INDEX + 1
 """Index of the text in the details of a heartbeat, after the usage."""
 WINDOW_CHARACTERS = 32 * 1024
-"""Maximum length of the text in a heartbeat: the server writes each heartbeat to its disk."""
+"""Maximum length of the text in a heartbeat, because the Temporal server writes each heartbeat to its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class HeartbeatText:
 
 
 def last_part(text: str, *, attempt: int) -> HeartbeatText:
-    """Return the end of a text that fits in a heartbeat."""
+    """Return the end of a text, cut to the size of a heartbeat."""
     start = max(0, len(text) - WINDOW_CHARACTERS)
     return HeartbeatText(attempt, start, text[start:])
 

@@ -34,8 +34,8 @@ def join_user_messages(messages: Sequence[Message]) -> list[Message]:
 
 def json_line(value: Any) -> str:
     """Serialize a value as JSON without any character that a reader takes for a line break."""
-    # Some readers also split lines at these Unicode line separators.
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    # Some readers also split lines at these Unicode line separators.
     for separator in ("\x85", "\u2028", "\u2029"):
         text = text.replace(separator, f"\\u{ord(separator):04x}")
     return text.encode("utf-8", errors="replace").decode()

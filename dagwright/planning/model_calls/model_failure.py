@@ -25,13 +25,13 @@ class Action(StrEnum):
 class ModelError(DescribedCode):
     """Reason of a failed model call: the error code of the node, and `ApplicationError.type` of the activity.
 
-    The reference of error codes is generated from the members.
+    The reference page of the error codes is generated from the members.
     """
 
     action: Action
 
     def __new__(cls, code: str, action: Action, meaning: str, remedy: str) -> Self:
-        """Create a member from its row."""
+        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(code, action=action, meaning=meaning, remedy=remedy)
 
     BUSY = (

@@ -25,7 +25,7 @@ SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
 """Projections of a large response for the run: tool calls must be complete, the other parts are included if they are
 small."""
 ANSWER_FIELD = "answer"
-"""Field with the text, in the JSON of an answer to a request."""
+"""Field that contains the text if an answer to a request is JSON."""
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Projections of an answer to a request: its text and its missing information."""
 ACCEPTED_NODES_PROJECTION: Projection = (("accepted_nodes",), "value")
@@ -33,7 +33,7 @@ ACCEPTED_NODES_PROJECTION: Projection = (("accepted_nodes",), "value")
 PARSED_ROUND_PROJECTION: Projection = (("parsed_round",), "whole")
 """Projection of a response of the rounds planner: the answer as the activity has parsed it."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
-"""Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""
+"""Projection of a large response: the marker of a request to a person (`planning.agent_loop.feedback_markers`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """Limit for the JSON of all tool calls in one response; less than the limit for one result in a run."""
 

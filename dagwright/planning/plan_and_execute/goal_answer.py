@@ -1,4 +1,4 @@
-"""Answer to a request: the call that writes it from the results of the plan, and the output of the run.
+"""Answer to a request: the call that writes the answer from the results of the plan, and the output of the run.
 
 Replay: ID and content of the node are part of a run's history.
 """
@@ -46,8 +46,8 @@ def changed_output(run: "GoalState", answer_number: int) -> "Output | None":
 def request_answer(run: "GoalState") -> Extension:
     """Build the call that writes the answer from the results of the plan."""
     steps = list(run.plan_steps())
-    request, bindings = _answer_request(run.goal, steps, can_replan=run.can_replan())
-    step_numbers = run.numbers_of_last_steps(steps)
+    request, bindings = _model_request(run.goal, steps, can_replan=run.can_replan())
+    step_numbers = run.numbers_of_steps_without_dependents(steps)
     node_id = ANSWER if run.newest_number(ANSWER) is None else run.free_id(ANSWER)
     node = model_node(node_id, request, title="answering the request", dependencies=step_numbers, bindings=bindings)
     superseded_id = None if node_id == ANSWER else run.state.newest_id(ANSWER)
@@ -59,8 +59,8 @@ def request_answer(run: "GoalState") -> Extension:
     return run.extension(answer_node, output=output)
 
 
-def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> tuple[ModelRequest, Sequence[Binding]]:
-    """Build the call that writes the answer from the results of the plan; return it with its bindings.
+def _model_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> tuple[ModelRequest, Sequence[Binding]]:
+    """Build the request of the call that writes the answer; return the request and the bindings of its messages.
 
     Args:
         can_replan: whether another replan is possible. If not, the answer is a text that also names missing

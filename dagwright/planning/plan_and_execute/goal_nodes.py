@@ -96,7 +96,10 @@ def _without_min_items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_accepted_projection(call: CompiledNode, goal: Goal) -> CompiledNode:
-    """Add the projection of the accepted nodes to a planning call. The run needs it if the response is large."""
+    """Add the projection of the accepted nodes to a planning call.
+
+    The run reads this projection if the response is large.
+    """
     return replace(call, projections=(*call.projections, ACCEPTED_NODES_PROJECTION)) if goal.streams else call
 
 

@@ -27,8 +27,8 @@ PLAN_INVALID = "plan_invalid"
 LOW_CONFIDENCE = "low_confidence"
 """Error code of a non-interactive run whose model reported too little confidence in its plan."""
 REPAIR, REPLAN = "repair", "replan"
-"""Purposes of model calls: `repair` shows the model the problems of its plan, `replan` the results. For other calls,
-the purpose is the node ID."""
+"""Purposes of planning calls. `repair`: the model receives the problems of its plan. `replan`: the model receives the
+results of the nodes. For other model calls, the purpose is the node ID."""
 MAX_PLANS = 4
 """Default limit for plans per planning round (the first planning or a replan), including repaired plans."""
 PLANS_LIMIT = 20
@@ -91,7 +91,7 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
 
 
 def role_of(node_id: str) -> str | None:
-    """Return the entry of `RESERVED_IDS` that a node ID is derived from, without its number; `None` for other nodes."""
+    """Return a node ID without its `#` suffix if the result is one of `RESERVED_IDS`; otherwise return `None`."""
     name = node_id.partition("#")[0]
     return name if name in RESERVED_IDS else None
 
@@ -238,7 +238,7 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
 
 def _context_fields(name: Any, entity: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
-        raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as order for @order")
+        raise ValueError(f"context: {name!r:.80} is not a valid session name, such as order for @order")
     fields = {"id": entity} if isinstance(entity, str) else entity
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')

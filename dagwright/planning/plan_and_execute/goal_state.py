@@ -76,8 +76,8 @@ class GoalState:
         if not all(record.status.is_final for record in records):
             return
         call_number = self.newest_number(PLAN)
-        has_answer = call_number is not None and self.state.records[call_number].status is NodeStatus.COMPLETED
-        number = parser_number if call_number is None or has_answer else call_number
+        has_call_completed = call_number is not None and self.state.records[call_number].status is NodeStatus.COMPLETED
+        number = parser_number if call_number is None or has_call_completed else call_number
         record, node_id = self.state.records[number], self.state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
             # The run fails anyway, because no node has completed.
@@ -110,7 +110,9 @@ class GoalState:
         return REPLAN_CONTEXTS.decode(parser.arguments.get("replan_context")) if parser is not None else None
 
     def stage_without_plan(self, parser_number: int) -> Stage:
-        """Return the stage of a plan without a parsed result. A replan whose parser has ended finished without effect.
+        """Return the stage of a plan without a parsed result.
+
+        If the parser of a replan has ended without a parsed plan, the replan is finished and has no effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
@@ -126,10 +128,13 @@ class GoalState:
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_after_changed_reasons(self) -> Stage | None:
-        """Return the stage of a replan that must wait or is not needed; `None` if it is needed, or without a replan.
+        """Return the stage of a replan that must wait, or that is no longer needed.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.
+
+        Returns:
+            `None` if the replan is needed, or if the newest plan is not a replan.
         """
         replan_context = self.replan_context
         if replan_context is None:
@@ -157,7 +162,7 @@ class GoalState:
         """Check whether the goal allows another replan."""
         return self.replan_count() < self.goal.max_replans
 
-    def numbers_of_last_steps(self, steps: Sequence[Step]) -> list[int]:
+    def numbers_of_steps_without_dependents(self, steps: Sequence[Step]) -> list[int]:
         """Return the numbers of the steps on which no other step depends."""
         dependencies = {number for node, _ in steps for number in node.dependencies}
         return [number for node, _ in steps if (number := self.number_of(node)) not in dependencies]

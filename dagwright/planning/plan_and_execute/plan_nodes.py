@@ -143,7 +143,7 @@ def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> 
 
 
 def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extension | None:
-    """Skip the nodes that can no longer run, for a replan whose nodes were all added while the model wrote it.
+    """Skip the nodes that can no longer run after a replan, if all new nodes were added while the model wrote the plan.
 
     The skipped nodes include those that failed before the replan, so a second call returns `None`.
     """

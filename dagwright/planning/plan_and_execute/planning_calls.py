@@ -63,7 +63,7 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
     if "repair" in parsed_plan:
         repair_message = ResultOf(run.state.plan.nodes[parser_number].id, "result", ("repair",))
         bindings.append((("messages", 0, "content"), (repair_message,)))
-    # Without `repair`, IDs of the plan conflict: none of its nodes were accepted.
+    # Without `repair`, the plan has IDs that conflict with IDs of the run, so none of its nodes were accepted.
     if run.goal.streams and "repair" in parsed_plan:
         accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted_nodes",))
         bindings.append((("planning", "accepted_nodes"), (accepted_nodes,)))
@@ -98,7 +98,9 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     bindings: list[Binding] = [(("previous_conversation",), (conversation,)), *prompt.bindings]
     title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
-    last_numbers = run.numbers_of_last_steps([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+    last_numbers = run.numbers_of_steps_without_dependents(
+        [step for step in steps if step[1].status is NodeStatus.COMPLETED]
+    )
     return _planning_extension(
         run,
         request,

@@ -1,7 +1,7 @@
 """Replanning: the nodes that cause a replan, the messages to the planner, and the nodes that the new plan abandons.
 
-A replan starts when every node of the plan has ended. So two failures cause one replan, and it includes the results of
-nodes that were running when a node failed.
+A replan starts when every node of the plan has ended. So two failures cause only one replan, and the planner also
+receives the results of the nodes that were still running when a node failed.
 
 Replay: the title and messages of a replanning call, and the IDs and order of the abandoned nodes, are part of a run's
 history.

@@ -52,12 +52,12 @@ def step_messages(steps: Sequence[Step], *, first_index: int) -> StepMessages:
     bindings: list[Binding] = []
     cuts: dict[int, int] = {}
     remaining_bytes = MAX_REFERENCED_BYTES
-    for number, (node, record) in enumerate(steps, first_index):
+    for index, (node, record) in enumerate(steps, first_index):
         size = len(pydantic_core.to_json(record.result)) if is_inline_value(record.result) else 0
         if remaining_bytes >= size:
             remaining_bytes -= size
-            cuts[number] = limit
-            bindings.append((("messages", number, "content"), _step_parts(node)))
+            cuts[index] = limit
+            bindings.append((("messages", index, "content"), _step_parts(node)))
             messages.append(user(""))
         else:
             messages.append(user(step_text(node, record, limit=limit)))

@@ -64,13 +64,13 @@ MAX_SUB_GOALS_BYTES = 192 * 1024
 MAX_ROUNDS_BYTES = 96 * 1024
 """Limit for all `rounds`. Over the limit, the oldest rounds have the number `omitted_results` and empty `results`."""
 MAX_RESULT_BYTES = 8 * 1024
-"""Limit for the `result` of each sub-goal. With many sub-goals, it is an equal share of `MAX_RESULTS_BYTES`."""
+"""Limit for the `result` of each sub-goal. With many sub-goals, the limit is a share of `MAX_RESULTS_BYTES`."""
 MAX_RESULTS_BYTES = 128 * 1024
 """Limit for the `result` of all sub-goals."""
 MAX_OUTPUT_BYTES = 2 * 1024
 """Limit for each of `completed_outputs`, and for the `outputs` of each result.
 
-With many of them, the limit is an equal share of `MAX_OUTPUTS_BYTES`.
+With many outputs, the limit is an equal share of `MAX_OUTPUTS_BYTES`.
 """
 MAX_OUTPUTS_BYTES = 48 * 1024
 """Limit for all `completed_outputs`, and for the `outputs` of all `results`."""

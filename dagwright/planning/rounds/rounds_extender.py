@@ -168,7 +168,7 @@ class Rounds:
             self._free_id(rounds_state, PLAN),
             state_message(rounds_state, round_number=round_number),
             round_number=round_number,
-            known_goals=self._known_sub_goals(rounds_state),
+            known_sub_goals=self._known_sub_goals(rounds_state),
             dependencies=(rounds_state.last_call.number, *done_numbers),
         )
         return self._extension(rounds_state, node)
@@ -185,7 +185,7 @@ class Rounds:
             self._free_id(rounds_state, PLAN),
             last_call,
             text=str((last_call.parsed_answer or {}).get("repair", "")),
-            known_goals=self._known_sub_goals(rounds_state),
+            known_sub_goals=self._known_sub_goals(rounds_state),
         )
         return self._extension(rounds_state, node)
 
@@ -302,7 +302,7 @@ def _synthesis_inputs(last_call: PlannerCall) -> Mapping[str, Input]:
 
 
 def stop_reason(rounds_state: RoundsState) -> NodeError | None:
-    """Return why the planner is not called again although it has not finished; `None` if it may continue."""
+    """Return the error that stops the planner early; `None` if the planner has finished or may continue."""
     last_call = rounds_state.last_call
     status, record = last_call.record.status, last_call.record
     if not status.is_final:

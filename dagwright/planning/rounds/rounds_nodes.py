@@ -56,7 +56,7 @@ def rounds_plan(spec: RoundsSpec, messages: Sequence[Message], *, title: str) ->
     call = ModelCall(tuple(messages), config=spec.config, labels=CallLabels(purpose=INTENTION))
     intention = model_node(INTENTION, ModelRequest(call), title="clarifying the question")
     text = f"This is round 1 of {spec.max_rounds}.\nNo sub-goal exists yet."
-    planner = planner_node(spec, PLAN, text, round_number=1, known_goals=(), dependencies=(0,))
+    planner = planner_node(spec, PLAN, text, round_number=1, known_sub_goals=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(intention, planner),
         tools={CALL_MODEL.name: CALL_MODEL},
@@ -73,7 +73,7 @@ def planner_node(
     text: str,
     *,
     round_number: int,
-    known_goals: Sequence[KnownSubGoal],
+    known_sub_goals: Sequence[KnownSubGoal],
     dependencies: Sequence[int],
 ) -> CompiledNode:
     """Create the call in which the planner plans a round.
@@ -81,30 +81,30 @@ def planner_node(
     Args:
         text: state of the run, as text.
         round_number: number of the round.
-        known_goals: sub-goals that the answer is checked against.
+        known_sub_goals: sub-goals against which the answer of the planner is checked.
         dependencies: numbers of the nodes that must end first.
     """
     head = f"{spec.registry}\n\nQuestion:\n{spec.question}"
     messages = [system(spec.planner_prompt), user(head), user(""), user(text)]
     bindings: list[Binding] = [(("messages", _INTENTION_INDEX, "content"), _intention_parts())]
-    request = _planner_request(spec, messages, purpose=PLANNER, known_goals=known_goals)
+    request = _planner_request(spec, messages, purpose=PLANNER, known_sub_goals=known_sub_goals)
     request = replace(request, cuts={_INTENTION_INDEX: INTENTION_CHARACTERS})
     title = f"round {round_number}: planning"
     return _planner_call(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
 
 
 def repair_node(
-    spec: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known_goals: Sequence[KnownSubGoal]
+    spec: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known_sub_goals: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Create the call in which the planner repairs an invalid answer.
 
     Args:
         call: the call with the invalid answer.
-        known_goals: sub-goals that the next answer is checked against.
+        known_sub_goals: sub-goals against which the next answer of the planner is checked.
     """
     # The store holds the conversation so far, so the call does not repeat it.
     request = replace(
-        _planner_request(spec, [user(text)], purpose=REPAIR, known_goals=known_goals), previous_conversation=""
+        _planner_request(spec, [user(text)], purpose=REPAIR, known_sub_goals=known_sub_goals), previous_conversation=""
     )
     bindings: list[Binding] = [(("previous_conversation",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
@@ -112,7 +112,7 @@ def repair_node(
 
 
 def _planner_request(
-    spec: RoundsSpec, messages: Sequence[Message], *, purpose: str, known_goals: Sequence[KnownSubGoal]
+    spec: RoundsSpec, messages: Sequence[Message], *, purpose: str, known_sub_goals: Sequence[KnownSubGoal]
 ) -> ModelRequest:
     call = ModelCall(
         tuple(messages),
@@ -121,7 +121,7 @@ def _planner_request(
         output=OutputSchema(ROUNDS_KIND, spec.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
-    return ModelRequest(call, is_continued=True, round_context=RoundContext(spec.workers, tuple(known_goals)))
+    return ModelRequest(call, is_continued=True, round_context=RoundContext(spec.workers, tuple(known_sub_goals)))
 
 
 def _planner_call(

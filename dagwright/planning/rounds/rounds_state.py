@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.worker_results import NOT_STARTED, reason_without_outputs
+from dagwright.core.model.worker_results import DEPENDENCY_FAILED, reason_for_missing_outputs
 from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import parsed_round_of
@@ -49,7 +49,7 @@ class PlannerCall:
     Args:
         number: number of its node.
         round: number of its round, from 1.
-        parsed_answer: `None` while the call runs, or if it has no answer.
+        parsed_answer: `None` while the call runs, or if the call ended without an answer.
         sub_goals: sub-goals that the answer starts.
     """
 
@@ -111,7 +111,7 @@ class SubGoalProgress:
         if self.record.status is NodeStatus.COMPLETED:
             return "partial" if self.record.partial else "success"
         error = self.record.error
-        if self.record.status is NodeStatus.SUPERSEDED and error is not None and error.code == NOT_STARTED:
+        if self.record.status is NodeStatus.SUPERSEDED and error is not None and error.code == DEPENDENCY_FAILED:
             return "pending"
         return _SUB_GOAL_STATUS.get(self.record.status, "pending")
 
@@ -146,7 +146,7 @@ class SubGoalProgress:
         """Reason for the failure; `None` unless the sub-goal failed."""
         if self.status != "failed":
             return None
-        return reason_without_outputs(self.record)
+        return reason_for_missing_outputs(self.record)
 
     def summary(self, worker: WorkerTool | None) -> KnownSubGoal:
         """Return the summary that the next answer of the planner is checked against.

@@ -60,7 +60,7 @@ def state_message(rounds_state: "RoundsState", *, round_number: int) -> str:
 
 
 def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
-    """Return the full forms of the parts. Replace the oldest ones by short forms until the JSON fits into `max_bytes`.
+    """Return each part in its full form, but the oldest parts in their short form if the JSON exceeds `max_bytes`.
 
     Args:
         parts: full form and short form of each part, oldest first.

@@ -1,7 +1,7 @@
 """Sub-goals: units of work that the planner of rounds requests from worker tools.
 
-Planners write the fields of a sub-goal, and run documents contain them. This module must not import model calls,
-because model calls import it: a planner call contains the sub-goals that its answer is checked against.
+Planners write sub-goals, and run documents contain them. This module must not import model calls, because model calls
+import this module: a planner call contains the sub-goals against which its answer is checked.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class PlannedSubGoal:
 
 @dataclass(frozen=True, slots=True)
 class KnownSubGoal:
-    """The part of the outcome of a sub-goal that the planner's next answer is checked against.
+    """Facts about a sub-goal against which the next answer of the planner is checked.
 
     Arguments are omitted, because they could be large, and each planner call contains all known sub-goals.
 
@@ -103,7 +103,7 @@ def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """Marks a model call as a planner call, and contains everything that its answer is checked against.
+    """Marks a model call as a planner call, and contains the data against which the answer of the planner is checked.
 
     Args:
         workers: worker tools that the planner may use, as `planner.plan_parser.encode_tools` serializes them.

@@ -239,7 +239,9 @@ TWO_SLOT_CARD = card("found", "count")
 def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], message: str) -> None:
     for result in ({"status": "success", "outputs": outputs}, outputs):
         error = unwrap_worker_result(result, TWO_SLOT_CARD).error
-        assert error == NodeError("invalid_result", f"its slots differ from the declared slots: {message}")
+        assert error == NodeError(
+            "invalid_result", f"the slots of the result differ from the declared slots: {message}"
+        )
 
 
 def test_partial_result_may_omit_slots_but_must_be_an_object() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import BUDGET_TASK, Feedback, Purpose
-from dagwright.core.model.states import STILL_OUTSIDE, Attempt, NodeError, RunStatus, TaskRef, Usage
+from dagwright.core.model.states import STILL_RUNNING_OUTSIDE, Attempt, NodeError, RunStatus, TaskRef, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
@@ -75,7 +75,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     assert scheduler.next_timer == 5.0
     scheduler.advance(5.0)
     assert statuses_of(scheduler) == {"a": "cancelled", "b": "completed"}
-    assert scheduler.records[0].reason == STILL_OUTSIDE
+    assert scheduler.records[0].reason == STILL_RUNNING_OUTSIDE
     assert scheduler.next_timer is None
 
 

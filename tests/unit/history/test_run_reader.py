@@ -22,7 +22,7 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.compiler.node_columns import nodes_from_columns
-from dagwright.core.model.states import STILL_OUTSIDE
+from dagwright.core.model.states import STILL_RUNNING_OUTSIDE
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.document_hydration import _Hydrator, _NodeListing
 from dagwright.history.offloaded_regions import OffloadedNodes
@@ -226,7 +226,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
     events = (cancel_signal, *_completed_task_events(7), *timer_events, *_completed_task_events(11))
     view = await _view(*_events_with_started_child(_PLAN_WITH_SUB_PLAN), *events)
     node = view.document()["nodes"]["sub"]
-    assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
+    assert (node["status"], node["reason"]) == ("cancelled", STILL_RUNNING_OUTSIDE)
 
 
 async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> None:

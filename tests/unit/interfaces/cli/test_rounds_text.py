@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.client.graph_folding import graph_of_boxes, is_folded
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.worker_results import reason_without_outputs
+from dagwright.core.model.worker_results import reason_for_missing_outputs
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_explainer import RunExplanation
@@ -223,8 +223,8 @@ def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> No
 
 
 def test_cancelled_or_skipped_sub_goal_without_error_reports_its_state() -> None:
-    assert reason_without_outputs(Record(NodeStatus.CANCELLED)) == "it was cancelled"
-    assert reason_without_outputs(Record(NodeStatus.SKIPPED)) == "it was skipped"
+    assert reason_for_missing_outputs(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert reason_for_missing_outputs(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
 @pytest.mark.parametrize(
