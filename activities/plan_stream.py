@@ -24,7 +24,7 @@ from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
 from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.planning.model_calls.model_requests import Planning
+from dagwright.planning.model_calls.model_requests import PlanStreamOptions
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -52,7 +52,7 @@ class PlanStream:
         info: information about the attempt.
     """
 
-    def __init__(self, planning: Planning, *, node_id: str, info: activity.Info) -> None:
+    def __init__(self, planning: PlanStreamOptions, *, node_id: str, info: activity.Info) -> None:
         self._tools = decode_tools(list(planning.tools))
         self._node_id = node_id
         self._replan_context = planning.replan_context

@@ -16,7 +16,7 @@ from benchmarks.planning.report import report_to_json, score_table
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planning.model_calls.model_requests import ModelConfig
-from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS
+from dagwright.planning.plan_and_execute.goal_spec import DEFAULT_MAX_PLANS
 from dagwright.settings import Settings
 
 PARALLEL = 4
@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--base-url", default=settings.llm_base_url, help="URL of the provider, which receives OPENAI_API_KEY"
     )
-    parser.add_argument("--repairs", type=int, default=MAX_PLANS - 1, help="maximum number of repairs of a plan")
+    parser.add_argument(
+        "--repairs", type=int, default=DEFAULT_MAX_PLANS - 1, help="maximum number of repairs of a plan"
+    )
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--parallel", type=int, default=PARALLEL, help="maximum number of concurrent requests")

@@ -24,7 +24,7 @@ from dagwright.client.feedback.feedback_request import Answerable, request_of
 from dagwright.core.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request, task_id_without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
-from dagwright.core.model.times import cut_to_ms, time_of
+from dagwright.core.model.times import cut_to_ms, utc_datetime
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, started_tasks, states_of
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class EventMapper:
             return
         self._reported_state.is_started = True
         view = moment.view
-        at = None if view.started_at is None else time_of(view.started_at)
+        at = None if view.started_at is None else utc_datetime(view.started_at)
         started = RunStatusEvent(
             type="run.started", run_id=self._run_id, at=at, status=RunStatus.RUNNING, title=view.title
         )
@@ -190,7 +190,7 @@ class EventMapper:
             event = RunStatusEvent(
                 type="run.paused",
                 run_id=self._run_id,
-                at=time_of(pause.at),
+                at=utc_datetime(pause.at),
                 status=RunStatus.RUNNING,
                 reason=pause.reason,
                 by=pause.by,
@@ -215,7 +215,7 @@ class EventMapper:
         return RunStatusEvent(
             type=run_event_type(status),
             run_id=self._run_id,
-            at=None if view.ended_at is None else time_of(view.ended_at),
+            at=None if view.ended_at is None else utc_datetime(view.ended_at),
             status=status,
             title=view.title,
             error=problem_from_error(view.document_with_refs()["error"]),
@@ -256,7 +256,7 @@ class EventMapper:
         return NodeEvent(
             type=cast("NodeEventType", f"node.{kind}"),
             run_id=self._run_id,
-            at=None if at is None else time_of(at),
+            at=None if at is None else utc_datetime(at),
             node_id=task,
             status=NodeStatus.RUNNING if is_start else state.status,
             attempts=state.attempts,
@@ -288,7 +288,7 @@ class EventMapper:
         event = FeedbackRequested(
             type="feedback.requested",
             run_id=self._run_id,
-            at=time_of(request.opened_at),
+            at=utc_datetime(request.opened_at),
             node_id=request.node_id,
             request=request_of(request.to_json(self._run_id), self._run),
             is_open=_is_open(request.id, moment),
@@ -301,7 +301,7 @@ class EventMapper:
         event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.outcome}"),
             run_id=self._run_id,
-            at=time_of(closing.at),
+            at=utc_datetime(closing.at),
             node_id=task if opened_request is None else opened_request.node_id,
             request_id=request_id,
             answer=closing.answer or None,

@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_state import offloaded_regions, region_counts
-from dagwright.planning.rounds.rounds_documents import drawn_dependencies, groups_of
+from dagwright.planning.rounds.rounds_documents import drawn_dependencies, group_by_node_id
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -96,7 +96,7 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     """Return a box for each visible node of the run, and then for each offloaded region."""
-    visible_nodes, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
+    visible_nodes, groups = list(scheduler.state.visible_nodes()), group_by_node_id(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_box_by_member = {
         member: len(visible_nodes) + position

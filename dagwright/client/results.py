@@ -21,7 +21,7 @@ from dagwright.client.errors import OptionInvalid
 from dagwright.core.errors import DagwrightError, Note, Problem, note_from_json, problem_from_error
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.states import NO_USAGE, NodeError, NodeStatus, RunStatus, Usage, usage_from_json
-from dagwright.core.model.times import time_of
+from dagwright.core.model.times import utc_datetime
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 from dagwright.history.document_hydration import NOT_LOADED, full_document
@@ -287,8 +287,8 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
         error=error,
         problems=_problems_of(nodes, error),
         usage=usage_from_json(parts["usage"]) if parts["usage"] else NO_USAGE,
-        started_at=None if view.started_at is None else time_of(view.started_at),
-        ended_at=None if view.ended_at is None else time_of(view.ended_at),
+        started_at=None if view.started_at is None else utc_datetime(view.started_at),
+        ended_at=None if view.ended_at is None else utc_datetime(view.ended_at),
         notes=tuple(notes),
         names=parts.get("context", {}),
     )

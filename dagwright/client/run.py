@@ -33,7 +33,7 @@ from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, rea
 from dagwright.client.wait_notices import WaitNotices
 from dagwright.core.boundary.arguments import checks_methods, json_argument
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import Duration, format_duration, time_of
+from dagwright.core.model.times import Duration, format_duration, utc_datetime
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.executions import RunClosed
 from dagwright.history.run_view import RunView
@@ -312,7 +312,7 @@ class Run:
         """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
         scheduler = await read_scheduler(self._services.runs.reader(self._id))
         deadline_at = scheduler.features.deadline.deadline.at
-        return {**limits_to_json(scheduler), "deadline": None if deadline_at is None else time_of(deadline_at)}
+        return {**limits_to_json(scheduler), "deadline": None if deadline_at is None else utc_datetime(deadline_at)}
 
     async def policy(self) -> Mapping[str, Any]:
         """Return which calls require approval, in the form that `set_policy` accepts."""

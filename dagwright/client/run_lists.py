@@ -18,7 +18,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES
 from dagwright.core.errors import Problem
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import format_datetime, format_duration, format_time, parse_duration, time_of
+from dagwright.core.model.times import format_datetime, format_duration, format_time, parse_duration, utc_datetime
 from dagwright.protocol.listings import parse_progress
 from dagwright.protocol.run_attributes import OWNER, PROGRESS, STATE, TAGS, TITLE
 from dagwright.protocol.run_labels import keyword, keyword_of_tag, queryable_prefix, tags_in
@@ -237,7 +237,7 @@ def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSum
         run_id=execution.id,
         status=status,
         title=title if isinstance(title, str) else attributes.get(TITLE),
-        started_at=time_of(_started_at(execution, memo)),
+        started_at=utc_datetime(_started_at(execution, memo)),
         ended_at=execution.close_time,
         nodes_done=progress.done if progress is not None else 0,
         nodes_total=progress.total if progress is not None else total if isinstance(total, int) else 0,

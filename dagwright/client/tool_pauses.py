@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from dagwright.client.errors import CommandRejected
-from dagwright.core.model.times import time_of
+from dagwright.core.model.times import utc_datetime
 from dagwright.server import tool_pauses
 
 if TYPE_CHECKING:
@@ -83,4 +83,4 @@ async def paused_tools(services: "Services") -> list[PausedTool]:
 
 
 def _to_paused_tool(pause: tool_pauses.ToolPause) -> PausedTool:
-    return PausedTool(pause.tool, time_of(pause.since), pause.by, pause.reason)
+    return PausedTool(pause.tool, utc_datetime(pause.since), pause.by, pause.reason)

@@ -11,7 +11,7 @@ from dagwright.core.text import cut_characters, join_first
 
 _MIN_PREFIX_CHARACTERS = 3
 """Shortest name that counts as the prefix of another name."""
-MAX_HINT_COST = 2_000_000
+DEFAULT_HINT_COST = 2_000_000
 """Default size of a `HintBudget`, which allows comparisons for at most half a second of CPU time."""
 MAX_NAME_CHARACTERS = 60
 """Names over this length are neither compared nor suggested."""
@@ -53,7 +53,7 @@ def suggestion(name: str, known_names: Collection[str], *, budget: HintBudget | 
     A name that is a prefix of a known name, such as `calc`, is near too.
 
     Args:
-        budget: budget of the comparisons; by default, a new budget of `MAX_HINT_COST`.
+        budget: budget of the comparisons; by default, a new budget of `DEFAULT_HINT_COST`.
     """
     nearest_names = find_nearest_names(name, known_names, limit=1, budget=budget)
     return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
@@ -73,7 +73,7 @@ def find_nearest_names(
     Complexity: each known name costs 1. A known name of a similar length costs in addition the sum of both lengths. If
         the letters are similar too, the known name costs in addition the product of both lengths.
     """
-    budget = budget or HintBudget(MAX_HINT_COST)
+    budget = budget or HintBudget(DEFAULT_HINT_COST)
     if len(name) > MAX_NAME_CHARACTERS or not budget.spend(len(known_names)):
         return []
     candidates = [known_name for known_name in known_names if len(known_name) <= MAX_NAME_CHARACTERS]

@@ -25,8 +25,8 @@ from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.planning.plan_and_execute.goal_nodes import goal_plan
 from dagwright.planning.plan_and_execute.goal_spec import (
-    MAX_PLANS,
-    MAX_REPLANS,
+    DEFAULT_MAX_PLANS,
+    DEFAULT_MAX_REPLANS,
     PLANS_LIMIT,
     PROFILES,
     REPLANS_LIMIT,
@@ -66,8 +66,8 @@ class PlanningOptions:
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
-    max_plans: int = MAX_PLANS
-    max_replans: int = MAX_REPLANS
+    max_plans: int = DEFAULT_MAX_PLANS
+    max_replans: int = DEFAULT_MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = True
@@ -282,8 +282,8 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
 def _maximum_counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
     """Return the maximum numbers of repairs and replans of a request, and the problems of these numbers."""
     defaults_and_limits = {
-        "max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1),
-        "max_replans": (0, 0) if profile == "intents" else (MAX_REPLANS, REPLANS_LIMIT),
+        "max_repairs": (DEFAULT_MAX_PLANS - 1, PLANS_LIMIT - 1),
+        "max_replans": (0, 0) if profile == "intents" else (DEFAULT_MAX_REPLANS, REPLANS_LIMIT),
     }
     maximum_counts = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
     problems = [

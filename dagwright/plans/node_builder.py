@@ -14,7 +14,7 @@ from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
-from dagwright.core.name_hints import MAX_HINT_COST, HintBudget, suggestion
+from dagwright.core.name_hints import DEFAULT_HINT_COST, HintBudget, suggestion
 from dagwright.core.validation.inputs import problems_of_defaults, problems_of_types
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
@@ -164,7 +164,7 @@ def inspect_added_node(
         document, ids=values.results, producers=values.producers, tools=tools, type_names=PYTHON_NAMES
     )
     node, tool = inspection.node, tools.get(inspection.node.tool or "")
-    checks = ValueChecks(values, HintBudget(MAX_HINT_COST), PYTHON_NAMES, is_strict=True)
+    checks = ValueChecks(values, HintBudget(DEFAULT_HINT_COST), PYTHON_NAMES, is_strict=True)
     value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
     problems = [
         *problems_of_handles(node, uses, owner=owner),

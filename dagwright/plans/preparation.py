@@ -21,7 +21,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
 from dagwright.core.name_hints import (
-    MAX_HINT_COST,
+    DEFAULT_HINT_COST,
     HintBudget,
     cut_name,
     format_names,
@@ -109,7 +109,7 @@ def _check_document(
         PlanInvalid: single values are invalid, or the whole plan has problems that would certainly make a run fail.
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
-    hint_budget = HintBudget(MAX_HINT_COST)
+    hint_budget = HintBudget(DEFAULT_HINT_COST)
     plan_problems = islice(pre_run_problems(checked, hint_budget), _MAX_PRE_RUN_PROBLEMS) if checked is not None else ()
     pointers = {problem.pointer for problem in problems}
     all_problems = [*problems, *(problem for problem in plan_problems if problem.pointer not in pointers)]
@@ -235,7 +235,7 @@ def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -
         names: names that are not inputs of the plan.
         known_names: names of the inputs, for hints.
     """
-    hint_budget = HintBudget(MAX_HINT_COST)
+    hint_budget = HintBudget(DEFAULT_HINT_COST)
     return [
         Problem(
             "invalid_field",
@@ -298,7 +298,7 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     """
     missing_problems = problems_of_missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:
-        hint_by_name = misspelt_inputs(checked, HintBudget(MAX_HINT_COST))
+        hint_by_name = misspelt_inputs(checked, HintBudget(DEFAULT_HINT_COST))
         problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in hint_by_name.items()}
         missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
     return [*missing_problems, *problems_of_inputs(checked.inputs, values)]

@@ -15,7 +15,7 @@ from dagwright.core.scheduler.map_items import counts_of_items, is_batched, list
 from dagwright.core.scheduler.run_state import counts_of, omitted_sink_count
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
-from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document
+from dagwright.planning.rounds.rounds_documents import group_by_node_id, rounds_document
 from dagwright.planning.session_names import session_names_of
 from dagwright.protocol.compact_documents import compact_value, first_failed_field_of
 from dagwright.protocol.lineage import lineage_of_run
@@ -257,7 +257,7 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
 
     `group` is the round of a node, in runs that work in rounds; `partial` marks a partial result.
     """
-    nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
+    nodes, groups = scheduler.plan.nodes, group_by_node_id(scheduler)
     visible_nodes = list(scheduler.state.visible_nodes())
     return {
         "nodes": [

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsOptions, prepare_rounds
-from dagwright.planning.rounds.rounds_spec import DEFAULT_SYNTHESIS, MAX_ROUNDS, RoundsLimits, Synthesis
+from dagwright.planning.rounds.rounds_spec import DEFAULT_MAX_ROUNDS, DEFAULT_SYNTHESIS, RoundsLimits, Synthesis
 from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool
 from tests.support.agents import model_settings
@@ -106,7 +106,7 @@ def question_plan(
     runs: Runs,
     text: str = "Compare Maersk and Evergreen.",
     *,
-    max_rounds: int = MAX_ROUNDS,
+    max_rounds: int = DEFAULT_MAX_ROUNDS,
     synthesis: Synthesis = DEFAULT_SYNTHESIS,
 ) -> CompiledPlan:
     limits = RoundsLimits(max_rounds, synthesis=synthesis)

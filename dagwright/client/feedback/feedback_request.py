@@ -10,7 +10,7 @@ from dagwright.client.feedback.answer_sending import AnswerUnclear, NoOpenReques
 from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.times import seconds_of, time_of
+from dagwright.core.model.times import parse_time, utc_datetime
 from dagwright.core.model.tools import ToolDeclaration
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
         node_id=document.get("node_id"),
         type=document["type"],
         prompt=document["prompt"],
-        opened_at=time_of(seconds_of(document["opened_at"])),
+        opened_at=utc_datetime(parse_time(document["opened_at"])),
         schema=document.get("schema"),
         options=document.get("options"),
         assignee=document.get("assignee"),
-        deadline=None if deadline is None else time_of(seconds_of(deadline)),
+        deadline=None if deadline is None else utc_datetime(parse_time(deadline)),
         tool=document.get("tool") or None,
         arguments=document.get("arguments"),
         title=title,

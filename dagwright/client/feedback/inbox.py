@@ -15,7 +15,7 @@ from dagwright.client.list_cursors import ListCursor, executions_from, page_size
 from dagwright.client.run_lists import owner_of, quote_literal, readable_memo
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE
-from dagwright.core.model.times import format_time, seconds_of
+from dagwright.core.model.times import format_time, parse_time
 from dagwright.history.executions import path_in, root_in
 from dagwright.protocol.listings import OTHER_ASSIGNEES, keyword_of_assignee, requests_from_json
 from dagwright.protocol.run_labels import keyword
@@ -72,7 +72,7 @@ class InboxFilter:
             and self.owner in (None, owner, request.assignee)
             and self.assignee in (None, request.assignee or ANYONE)
             and self.type in (None, document["type"])
-            and (self.opened_before is None or seconds_of(document["opened_at"]) <= self.opened_before)
+            and (self.opened_before is None or parse_time(document["opened_at"]) <= self.opened_before)
         )
 
 
@@ -175,7 +175,7 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
         requests = []
         for node, document in memo_requests.requests:
             # Check the fields by which requests are filtered and sorted.
-            _ = document["type"], seconds_of(document["opened_at"])
+            _ = document["type"], parse_time(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
             requests.append(with_path(OpenRequest(document, ref, node, title=memo_requests.title), root, path))
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -194,16 +194,16 @@ class InlineAgent(BaseModel):
     feedback_policy: FeedbackPolicy = "on_request"
     """When the agent may ask a person, as in the field of a card. Example: `never`"""
 
-    def card(self, node: str) -> AgentCard:
+    def to_card(self, node_id: str) -> AgentCard:
         """Return the agent as a card.
 
         Args:
-            node: id of the node with this agent; in a sub-plan, the path of the node.
+            node_id: id of the node with this agent; in a sub-plan, the path of the node.
         """
         fields = {name: getattr(self, name) for name in InlineAgent.model_fields}
         # Without validation: node ids are not valid names of cards.
         return AgentCard.model_construct(
-            name=node + INLINE_SUFFIX, description="", objective_template="", type="llm", **fields
+            name=node_id + INLINE_SUFFIX, description="", objective_template="", type="llm", **fields
         )
 
 

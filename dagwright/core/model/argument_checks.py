@@ -26,7 +26,7 @@ from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, format_types, type_of
 from dagwright.core.name_hints import (
-    MAX_HINT_COST,
+    DEFAULT_HINT_COST,
     HintBudget,
     find_nearest_names,
     format_names,
@@ -284,7 +284,7 @@ class SchemaOfTool:
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._parameter_names = frozenset(self._properties)
-        self._hint_budget = HintBudget(MAX_HINT_COST)
+        self._hint_budget = HintBudget(DEFAULT_HINT_COST)
 
     def problems_of(
         self, arguments: Mapping[str, Any], bindings: Sequence[Binding], *, dialect_has_dashes: bool = False

@@ -47,8 +47,8 @@ def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def seconds_of(text: str) -> float:
-    """Parse a time of a document; return seconds since the epoch."""
+def parse_time(text: str) -> float:
+    """Parse an RFC 3339 time, as in documents; return seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -57,8 +57,8 @@ def cut_to_ms(seconds: float) -> float:
     return (round(seconds * 1_000_000) // 1_000) / 1_000
 
 
-def time_of(seconds: float) -> datetime:
-    """Return seconds since the epoch as a time in UTC."""
+def utc_datetime(seconds: float) -> datetime:
+    """Convert seconds since the epoch to a `datetime` in UTC."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

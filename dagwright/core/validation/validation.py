@@ -26,7 +26,7 @@ from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
-from dagwright.core.name_hints import MAX_HINT_COST, HintBudget, find_nearest_names
+from dagwright.core.name_hints import DEFAULT_HINT_COST, HintBudget, find_nearest_names
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
@@ -45,7 +45,7 @@ def check_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
-    max_hint_cost: int = MAX_HINT_COST,
+    max_hint_cost: int = DEFAULT_HINT_COST,
 ) -> CheckedPlan:
     """Check a document and return its plan.
 
@@ -71,7 +71,7 @@ def inspect_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
-    max_hint_cost: int = MAX_HINT_COST,
+    max_hint_cost: int = DEFAULT_HINT_COST,
 ) -> tuple[CheckedPlan | None, list[Problem]]:
     """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
 
@@ -126,7 +126,7 @@ def inspect_node(
         PlanInvalid: a field of the node is invalid, or the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
-    report = CheckReport(document, problems=problems, hint_budget=HintBudget(MAX_HINT_COST), type_names=type_names)
+    report = CheckReport(document, problems=problems, hint_budget=HintBudget(DEFAULT_HINT_COST), type_names=type_names)
     parsed_nodes = parse_nodes(document.plan["nodes"])
     if parsed_nodes.problems:
         raise PlanInvalid(parsed_nodes.problems)
@@ -232,12 +232,12 @@ class _Checker:
         if "{{" in node.agent.prompt:
             message = "a prompt must not contain references: write them in the objective"
             self.report.report_problem("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
-        card = node.agent.card(name := self.path + node.id)
+        card = node.agent.to_card(name := self.path + node.id)
         count = 1
         while AGENT_PREFIX + card.name in self.tools:
             # Ids may contain slashes: a node `a/b` and the node `b` of a sub-plan `a` have different agents.
             count += 1
-            card = node.agent.card(f"{name}#{count}")
+            card = node.agent.to_card(f"{name}#{count}")
         declaration = agent_declaration(card)
         self.tools[declaration.name] = declaration
         return node.model_copy(update={"agent": card.name})

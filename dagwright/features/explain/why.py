@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import parse_time
 from dagwright.core.scheduler.component import UNRESOLVED_REASON
 from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
 
@@ -103,10 +103,10 @@ def _clause(reason: Reason, time_formatter: Callable[[float], str]) -> str:
 def _escalation_text(facts: Mapping[str, Any], time_formatter: Callable[[float], str]) -> str:
     """Format the recipients of a request: `requested from ann at …, escalated to boss at …`."""
     first_text = (
-        f"requested from {facts['requested_from'] or 'anyone'} at {time_formatter(seconds_of(facts['requested_at']))}"
+        f"requested from {facts['requested_from'] or 'anyone'} at {time_formatter(parse_time(facts['requested_at']))}"
     )
     escalation_texts = (
-        f"escalated to {escalation['to']} at {time_formatter(seconds_of(escalation['at']))}"
+        f"escalated to {escalation['to']} at {time_formatter(parse_time(escalation['at']))}"
         for escalation in facts["escalations"]
     )
     return ", ".join([first_text, *escalation_texts])

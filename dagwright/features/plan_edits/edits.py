@@ -26,7 +26,7 @@ from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
-from dagwright.core.name_hints import MAX_HINT_COST
+from dagwright.core.name_hints import DEFAULT_HINT_COST
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.text import join_first
 from dagwright.core.validation.validation import check_document
@@ -53,7 +53,7 @@ def extension_of(
     state: "RunState",
     *,
     tools: Mapping[str, ToolDeclaration],
-    max_hint_cost: int = MAX_HINT_COST,
+    max_hint_cost: int = DEFAULT_HINT_COST,
 ) -> Extension:
     """Check nodes and return the extension that adds them to a running plan.
 

@@ -25,8 +25,18 @@ from dagwright.interfaces.cli.shared_options import (
     Tools,
     ToolsQueue,
 )
-from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
-from dagwright.planning.rounds.rounds_spec import DEFAULT_SYNTHESIS, MAX_ROUNDS, MAX_ROUNDS_LIMIT, WORKER_TIMEOUT_S
+from dagwright.planning.plan_and_execute.goal_spec import (
+    DEFAULT_MAX_PLANS,
+    DEFAULT_MAX_REPLANS,
+    PLANS_LIMIT,
+    REPLANS_LIMIT,
+)
+from dagwright.planning.rounds.rounds_spec import (
+    DEFAULT_MAX_ROUNDS,
+    DEFAULT_SYNTHESIS,
+    MAX_ROUNDS_LIMIT,
+    WORKER_TIMEOUT_S,
+)
 from dagwright.planning.rounds.rounds_spec import Synthesis as SynthesisChoice
 
 MaxRounds = Annotated[
@@ -36,7 +46,7 @@ MaxRounds = Annotated[
         metavar="N",
         min=1,
         max=MAX_ROUNDS_LIMIT,
-        help=f"Maximum number of rounds (profile rounds); default: DAGWRIGHT_MAX_ROUNDS or {MAX_ROUNDS}.",
+        help=f"Maximum number of rounds (profile rounds); default: DAGWRIGHT_MAX_ROUNDS or {DEFAULT_MAX_ROUNDS}.",
     ),
 ]
 WorkerTimeout = Annotated[
@@ -129,7 +139,7 @@ class AskRequest:
             metavar="N",
             min=0,
             max=PLANS_LIMIT - 1,
-            help=f"How often the model may correct an invalid plan; default: {MAX_PLANS - 1}.",
+            help=f"How often the model may correct an invalid plan; default: {DEFAULT_MAX_PLANS - 1}.",
         ),
     ] = None
     max_replans: Annotated[
@@ -139,7 +149,7 @@ class AskRequest:
             metavar="N",
             min=0,
             max=REPLANS_LIMIT,
-            help=f"How often the model may plan again after its plan has run; default: {MAX_REPLANS}.",
+            help=f"How often the model may plan again after its plan has run; default: {DEFAULT_MAX_REPLANS}.",
         ),
     ] = None
     session: Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import parse_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import format_count
@@ -127,7 +127,7 @@ def override_text(override: Mapping[str, Any]) -> str:
     author_text = f" by {override['by']}" if override.get("by") else ""
     reason_text = f": {override['reason']}" if override.get("reason") else ""
     command_text = str(override["command"]).replace("_", " ")
-    return f"{command_text}{author_text} at {local_date(seconds_of(override['at']))}{reason_text}"
+    return f"{command_text}{author_text} at {local_date(parse_time(override['at']))}{reason_text}"
 
 
 _MANUAL_CHANGES = {"set_result": "result set manually", "add_nodes": "added to the plan"}
@@ -156,10 +156,10 @@ def closing_text(closing: Mapping[str, Any]) -> str:
     author_text = f" by {by}" if by else ""
     escalation_text = f"; {assignees_text(closing)}" if "escalations" in closing else ""
     if closing["source"] == "deadline" and closing["outcome"] == "answered":
-        at = local_date(seconds_of(closing["at"]))
+        at = local_date(parse_time(closing["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note_text}{escalation_text}"
     arguments_text = f" with {json.dumps(closing['arguments'], ensure_ascii=False)}" if "arguments" in closing else ""
-    time_and_channel = f"at {local_date(seconds_of(closing['at']))} through {closing['source']}"
+    time_and_channel = f"at {local_date(parse_time(closing['at']))} through {closing['source']}"
     return f"{outcome_text}{author_text} {time_and_channel}{note_text}{arguments_text}{escalation_text}"
 
 
@@ -180,7 +180,7 @@ def assignees_text(closing: Mapping[str, Any]) -> str:
 
 
 def _local_date_of(time_text: str) -> str:
-    return local_date(seconds_of(time_text))
+    return local_date(parse_time(time_text))
 
 
 def usage_text(usage: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.times import format_elapsed_time, seconds_of
+from dagwright.core.model.times import format_elapsed_time, parse_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
@@ -73,7 +73,7 @@ class LineWriter:
         for request in requests:
             if request["request_id"] not in self._written_requests:
                 self._written_requests.add(request["request_id"])
-                at = seconds_of(request["opened_at"])
+                at = parse_time(request["opened_at"])
                 self._add_line(at, "asked", request_line(request))
                 for line in option_lines(request):
                     self._add_line(at, "option", line)
@@ -92,7 +92,7 @@ class LineWriter:
             if (request_id, number) not in self._written_escalations:
                 self._written_escalations.add((request_id, number))
                 message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
-                self._add_line(seconds_of(escalation["at"]), "escalated", one_line(message))
+                self._add_line(parse_time(escalation["at"]), "escalated", one_line(message))
 
     def _add_answers(self, closings: Mapping[str, Closing]) -> None:
         """Add a line for each answered or expired request that has an assignee."""

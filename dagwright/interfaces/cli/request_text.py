@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
-from dagwright.core.model.times import format_elapsed_time, seconds_of
+from dagwright.core.model.times import format_elapsed_time, parse_time
 from dagwright.core.text import join_first
 from dagwright.interfaces.cli.node_text import assignees_text, local_date
 from dagwright.interfaces.cli.output import one_line, terminal_text
@@ -234,14 +234,14 @@ def deadline_text(request: Request, *, now: float) -> str:
     """
     if request["deadline"] is None:
         return ""
-    ends_at = seconds_of(request["deadline"])
+    ends_at = parse_time(request["deadline"])
     remaining_text = f"in {long_duration(ends_at - now)}" if ends_at > now else "now"
     return f"until {local_date(ends_at)} ({remaining_text})"
 
 
 def age_text(request: Request, *, now: float) -> str:
     """Return the time since the request was opened."""
-    return long_duration(max(0.0, now - seconds_of(request["opened_at"])))
+    return long_duration(max(0.0, now - parse_time(request["opened_at"])))
 
 
 def long_duration(seconds: float) -> str:

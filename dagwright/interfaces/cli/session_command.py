@@ -9,7 +9,7 @@ from rich.text import Text
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions, SessionView
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import parse_time
 from dagwright.interfaces.cli.command_connection import (
     command_settings,
     next_page_field,
@@ -74,7 +74,7 @@ def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, out
     for name in ("session", "state", "turns", "last request", "started"):
         table.add_column(name, overflow="fold")
     for line in (view.to_list_entry() for view in views):
-        start_text = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
+        start_text = local_date(parse_time(line["started_at"])) if line["started_at"] else ""
         request = Text(one_line(line["last_request"] or "", limit=60))
         table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", request, start_text)
     output.show(table)

@@ -12,7 +12,7 @@ from dagwright.client.graph_folding import graph_of_boxes, is_folded
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import namespace_runs
-from dagwright.core.model.times import format_elapsed_time, seconds_of
+from dagwright.core.model.times import format_elapsed_time, parse_time
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.executions import NodeNotFound
@@ -366,8 +366,8 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
         "agent": node["lineage"].get("agent"),
         "attempts": node["attempts"] or None,
         "items": item_text(node),
-        "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
-        "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
+        "started": node["started_at"] and local_date(parse_time(node["started_at"])),
+        "ended": node["ended_at"] and local_date(parse_time(node["ended_at"])),
         "from the cache": cache_entry and _cache_text(cache_entry),
         "reused from": reuse and f"{reuse['node_id']} of the run {reuse['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
@@ -406,12 +406,12 @@ def _result_text(result: Any) -> str:
 
 
 def _cache_text(cache_entry: Mapping[str, Any]) -> str:
-    made_at = local_date(seconds_of(cache_entry["made_at"]))
+    made_at = local_date(parse_time(cache_entry["made_at"]))
     return f"made {made_at} by {cache_entry['node_id']} of the run {cache_entry['run_id']}"
 
 
 def _time_text(node: Mapping[str, Any]) -> str:
     if node["started_at"] is None:
         return ""
-    start_text = local_time(seconds_of(node["started_at"]))
-    return f"{start_text} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else start_text
+    start_text = local_time(parse_time(node["started_at"]))
+    return f"{start_text} – {local_time(parse_time(node['ended_at']))}" if node["ended_at"] else start_text

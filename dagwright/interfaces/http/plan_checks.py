@@ -1,8 +1,8 @@
 """Checks of plans in requests: limited in time and memory, one at a time per key, and cancelled with the request.
 
 A plan up to `IN_PROCESS_BYTES` is checked in a thread of the gateway: checks are linear in its size and stop after 100
-problems, so they take about 0.1 s, plus at most 0.5 s for name suggestions (`name_hints.MAX_HINT_COST`). A larger plan
-is checked in a separate process with limited memory (`process_pool.MEMORY_BYTES`). The process is killed after
+problems, so they take about 0.1 s, plus at most 0.5 s for name suggestions (`name_hints.DEFAULT_HINT_COST`). A larger
+plan is checked in a separate process with limited memory (`process_pool.MEMORY_BYTES`). The process is killed after
 `CHECK_TIMEOUT_S`, or when the client disconnects.
 """
 

@@ -22,8 +22,8 @@ from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.agent_loop.feedback_markers import parse_answer
 from dagwright.planning.agent_loop.spec import (
-    MAX_CALLS,
-    MIN_CHARACTERS,
+    MAX_TOOL_CALLS,
+    MIN_RESULT_CHARACTERS,
     RESULTS_CHARACTERS,
     AgentSpec,
     output_of_turn,
@@ -48,7 +48,7 @@ MAX_CORRECTIONS = 2
 """Maximum number of repeats of a turn with an invalid answer."""
 _LAST_TURN_MESSAGE = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
 _TOKENS_SPENT_MESSAGE = "Not called: the agent has used its limit of {limit:,} tokens."
-_TOO_MANY_CALLS_MESSAGE = f"Not called: one turn may call at most {MAX_CALLS} tools."
+_TOO_MANY_CALLS_MESSAGE = f"Not called: one turn may call at most {MAX_TOOL_CALLS} tools."
 
 
 class AgentLoop:
@@ -132,7 +132,7 @@ class _Turn:
     @property
     def has_running_calls(self) -> bool:
         """Whether a tool call of the turn has not ended."""
-        call_ids = (f"{self._turn_id}.{index}" for index in range(1, MAX_CALLS + 1))
+        call_ids = (f"{self._turn_id}.{index}" for index in range(1, MAX_TOOL_CALLS + 1))
         existing_ids = (node_id for node_id in call_ids if self._state.number_of(node_id) is not None)
         return not all(self._record(node_id).status.is_final for node_id in existing_ids)
 
@@ -211,9 +211,9 @@ class _Turn:
     def _nodes_and_errors(self) -> tuple[list[CompiledNode], dict[str, str]]:
         call_nodes: list[CompiledNode] = []
         calls_with_ids = self._calls_with_ids()
-        errors = {node_id: _TOO_MANY_CALLS_MESSAGE for node_id, _ in calls_with_ids[MAX_CALLS:]}
+        errors = {node_id: _TOO_MANY_CALLS_MESSAGE for node_id, _ in calls_with_ids[MAX_TOOL_CALLS:]}
         is_tool_list_sent = False
-        for node_id, call in calls_with_ids[:MAX_CALLS]:
+        for node_id, call in calls_with_ids[:MAX_TOOL_CALLS]:
             try:
                 call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node_number=self._node_number))
             except UnknownTool as error:
@@ -323,7 +323,7 @@ class _Turn:
         messages = [message for message, _ in messages_with_templates]
         if is_last:
             messages.append(user(_LAST_TURN_MESSAGE))
-        characters = max(MIN_CHARACTERS, RESULTS_CHARACTERS // len(messages_with_templates))
+        characters = max(MIN_RESULT_CHARACTERS, RESULTS_CHARACTERS // len(messages_with_templates))
         request = self._spec.request(
             messages,
             is_last=is_last,

@@ -12,7 +12,7 @@ from dagwright.core.compiler.projections import with_projections
 from dagwright.core.model.agents import AgentCard, agent_cards
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
+from dagwright.planning.agent_loop.spec import DEFAULT_MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
 from dagwright.planning.model_calls.model_requests import OutputSchema
 
 _CONTEXT = "context"
@@ -106,7 +106,7 @@ def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> Agent
         tools={name: tools[name] for name in card.tools if name in tools},
         compensating_tools={name: tools[name] for name in compensating_names if name in tools},
         output=None if card.output_schema is None else OutputSchema("answer", card.output_schema),
-        max_turns=card.max_turns or MAX_TURNS,
+        max_turns=card.max_turns or DEFAULT_MAX_TURNS,
         max_tokens=card.token_limit,
         feedback_policy=card.feedback_policy,
     )

@@ -29,17 +29,17 @@ from dagwright.planning.model_calls.model_requests import (
 
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
-MAX_TURNS = 12
+DEFAULT_MAX_TURNS = 12
 """Default limit for the model calls of one agent."""
 TURNS_LIMIT = 200
 """Largest number of model calls that a card may set."""
 CONTEXT_CHARACTERS = 60_000
 """Limit for all results in the context of an agent; each result gets an equal part."""
-MIN_CHARACTERS = 2_000
+MIN_RESULT_CHARACTERS = 2_000
 """Smallest limit per result. With many results, the total may exceed the limit for all results together."""
 RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn."""
-MAX_CALLS = 64
+MAX_TOOL_CALLS = 64
 """Maximum number of tool calls per turn; the model is informed about the calls that were not made."""
 OBJECTIVE = "objective"
 """Input of an agent's plan: the task of the agent."""
@@ -102,7 +102,7 @@ class AgentSpec:
     name: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     output: OutputSchema | None = None
-    max_turns: int = MAX_TURNS
+    max_turns: int = DEFAULT_MAX_TURNS
     max_tokens: int | None = None
     feedback_policy: FeedbackPolicy = "never"
     compensating_tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
@@ -287,7 +287,7 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
 def _first_turn(spec: AgentSpec, prompt: str, result_titles: Mapping[str, str | None]) -> CompiledNode:
     messages = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
-    characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(result_titles)))
+    characters = max(MIN_RESULT_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(result_titles)))
     cuts = {len(messages) + index: characters for index in range(len(result_titles))}
     for node_id, title in result_titles.items():
         label = f"{node_id} ({title})" if title else node_id

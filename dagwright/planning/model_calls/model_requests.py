@@ -239,7 +239,7 @@ class NamedEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Planning:
+class PlanStreamOptions:
     """Options of a call that streams a plan: its nodes are sent to the run while the model writes.
 
     Args:
@@ -275,7 +275,7 @@ class ModelRequest:
     is_continued: bool = False
     endpoint: NamedEndpoint | None = None
     cuts: Mapping[int, int] = field(default_factory=dict)
-    planning: Planning | None = None
+    planning: PlanStreamOptions | None = None
     round_context: RoundContext | None = None
     streamed_field: str | None = None
 
@@ -371,13 +371,13 @@ def _streamed_field_from_json(encoded: Any) -> str | None:
     return encoded
 
 
-def _planning_from_json(encoded: Any) -> Planning | None:
+def _planning_from_json(encoded: Any) -> PlanStreamOptions | None:
     if encoded is None:
         return None
     accepted_nodes = encoded["accepted_nodes"]
     if not isinstance(accepted_nodes, list) or not all(isinstance(node, Mapping) for node in accepted_nodes):
         raise ValueError("the accepted nodes must be a list of nodes")
-    return Planning(
+    return PlanStreamOptions(
         tuple(encoded["tools"]), tuple(accepted_nodes), REPLAN_CONTEXTS.decode(encoded.get("replan_context"))
     )
 

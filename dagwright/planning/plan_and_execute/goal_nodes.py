@@ -15,7 +15,7 @@ from dagwright.planning.model_calls.model_requests import (
     ModelCall,
     ModelRequest,
     OutputSchema,
-    Planning,
+    PlanStreamOptions,
     model_node,
 )
 from dagwright.planning.model_calls.response_summary import ACCEPTED_NODES_PROJECTION
@@ -81,7 +81,7 @@ def plan_request(
         ),
         labels=CallLabels(purpose=purpose),
     )
-    planning = Planning(goal.tools, replan_context=replan_context) if goal.streams else None
+    planning = PlanStreamOptions(goal.tools, replan_context=replan_context) if goal.streams else None
     return ModelRequest(call, is_continued=True, planning=planning)
 
 

@@ -29,11 +29,11 @@ LOW_CONFIDENCE = "low_confidence"
 REPAIR, REPLAN = "repair", "replan"
 """Purposes of planning calls. `repair`: the model receives the problems of its plan. `replan`: the model receives the
 results of the nodes. For other model calls, the purpose is the node ID."""
-MAX_PLANS = 4
+DEFAULT_MAX_PLANS = 4
 """Default limit for plans per planning round (the first planning or a replan), including repaired plans."""
 PLANS_LIMIT = 20
 """Largest number of plans per planning round that a request may set."""
-MAX_REPLANS = 3
+DEFAULT_MAX_REPLANS = 3
 """Default limit for replans after a plan has run."""
 REPLANS_LIMIT = 20
 """Largest number of replans that a request may set."""
@@ -141,8 +141,8 @@ class Goal:
     replan_prompt: str = ""
     answer_schema: Mapping[str, Any] = field(default_factory=dict)
     config: ModelConfig = field(default_factory=ModelConfig)
-    max_plans: int = MAX_PLANS
-    max_replans: int = MAX_REPLANS
+    max_plans: int = DEFAULT_MAX_PLANS
+    max_replans: int = DEFAULT_MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = False
@@ -186,10 +186,10 @@ def goal_from_json(encoded: Any) -> Goal:
         ValueError: the JSON is not a goal.
     """
     try:
-        max_plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
+        max_plans, tools, schema = encoded.get("plans", DEFAULT_MAX_PLANS), encoded["tools"], encoded["schema"]
         if type(max_plans) is not int or not 1 <= max_plans <= PLANS_LIMIT:
             raise ValueError(f"plans: expected a number from 1 to {PLANS_LIMIT}, not {max_plans!r:.20}")
-        max_replans = encoded.get("replans", MAX_REPLANS)
+        max_replans = encoded.get("replans", DEFAULT_MAX_REPLANS)
         if type(max_replans) is not int or not 0 <= max_replans <= REPLANS_LIMIT:
             raise ValueError(f"replans: expected a number from 0 to {REPLANS_LIMIT}, not {max_replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):

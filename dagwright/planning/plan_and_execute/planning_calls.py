@@ -25,7 +25,7 @@ from dagwright.planning.plan_and_execute.goal_nodes import (
 )
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, PLAN_INVALID, READ, REPAIR, REPLAN
 from dagwright.planning.plan_and_execute.replan_context import ReplanContext
-from dagwright.planning.plan_and_execute.replans import ReplanReason, replan_context_of, replan_messages, title_of
+from dagwright.planning.plan_and_execute.replans import ReplanReason, replan_context_of, replan_messages, replan_title
 
 if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
@@ -96,7 +96,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     previous_id = run.state.plan.nodes[run.state.plan.nodes[last_parser].dependencies[0]].id
     conversation = ResultOf(previous_id, "result", ("conversation",))
     bindings: list[Binding] = [(("previous_conversation",), (conversation,)), *prompt.bindings]
-    title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
+    title = replan_title(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
     last_numbers = run.numbers_of_steps_without_dependents(
         [step for step in steps if step[1].status is NodeStatus.COMPLETED]

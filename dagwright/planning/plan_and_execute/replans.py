@@ -100,7 +100,7 @@ def _guidance_in(result: Any) -> Iterator[str]:
             yield text.strip()
 
 
-def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -> str:
+def replan_title(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -> str:
     """Return the title of a replanning call, with the number of the replan and its reason.
 
     Args:

@@ -16,7 +16,7 @@ RESULT_CHARACTERS = 8_000
 """Limit per result in the messages of the answering or replanning call."""
 RESULTS_CHARACTERS = 96_000
 """Limit for all results together."""
-MIN_CHARACTERS = 400
+MIN_RESULT_CHARACTERS = 400
 """Smallest limit per result, however many results there are."""
 MAX_REFERENCED_BYTES = 128 * 1024
 """Limit for the JSON of all results that are not in the store. In the arguments of the call, a reference to such a
@@ -66,7 +66,7 @@ def step_messages(steps: Sequence[Step], *, first_index: int) -> StepMessages:
 
 def characters_per_step(steps: Sequence[Step]) -> int:
     """Return the character limit of the message about each step."""
-    return min(RESULT_CHARACTERS, max(MIN_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
+    return min(RESULT_CHARACTERS, max(MIN_RESULT_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
 
 
 def _step_parts(node: CompiledNode) -> tuple[TemplatePart, ...]:

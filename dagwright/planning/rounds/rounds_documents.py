@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 
-def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
+def group_by_node_id(scheduler: "RunScheduler") -> Mapping[str, str]:
     """Return the group of each node of a run that answers a question in rounds; empty for other runs.
 
     Returns:

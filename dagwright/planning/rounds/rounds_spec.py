@@ -21,7 +21,7 @@ Synthesis = Literal["assemble", "model"]
 """How the answer is made: `assemble` joins the slots that the planner names, and with `model` a model writes it."""
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 DEFAULT_SYNTHESIS: Synthesis = "assemble"
-MAX_ROUNDS = 10
+DEFAULT_MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
 MAX_ROUNDS_LIMIT = 50
 """Largest number of rounds that a request may set. With more rounds, the prompt would list only shortened sub-goals."""
@@ -61,7 +61,7 @@ class RoundsLimits:
         synthesis: how the slots become the answer.
     """
 
-    max_rounds: int = MAX_ROUNDS
+    max_rounds: int = DEFAULT_MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     deadline_s: float | None = QUESTION_TIMEOUT_S
     synthesis: Synthesis = DEFAULT_SYNTHESIS
@@ -91,7 +91,7 @@ class RoundsSpec:
     planner_prompt: str
     answer_prompt: str
     config: ModelConfig = field(default_factory=ModelConfig)
-    max_rounds: int = MAX_ROUNDS
+    max_rounds: int = DEFAULT_MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     turns: Sequence[TurnSummary] = ()
     synthesis: Synthesis = DEFAULT_SYNTHESIS

@@ -15,7 +15,7 @@ from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import (
-    MAX_HINT_COST,
+    DEFAULT_HINT_COST,
     HintBudget,
     find_nearest_names,
     suggestion,
@@ -256,7 +256,7 @@ def test_hints_are_the_nearest_names_within_a_budget() -> None:
     assert suggestions == ["did you mean 'book'?"] * 5 + [None]
     nearest_names = find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3)
     assert nearest_names == ["search", "perch", "searches"]
-    budget = HintBudget(MAX_HINT_COST)
+    budget = HintBudget(DEFAULT_HINT_COST)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
     assert {budget.suggestion(f"{name}s", names) for name in names * 20} == {
         f"did you mean {name!r}?" for name in names

@@ -15,7 +15,7 @@ from dagwright.features.plan_extension.component import MAX_EXTENSIONS
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
-from dagwright.planning.agent_loop.spec import MAX_CALLS, AgentSpec, agent_plan
+from dagwright.planning.agent_loop.spec import MAX_TOOL_CALLS, AgentSpec, agent_plan
 from tests.support.plan_building import (
     NoExtension,
     compiled_plan,
@@ -149,13 +149,13 @@ def start_next_turn(scheduler: RunScheduler) -> list[str]:
 
 def test_calls_over_the_limit_of_a_turn_are_not_made_and_get_a_message() -> None:
     scheduler = agent_scheduler(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", turn_with_calls(*["look"] * (MAX_CALLS + 100)), at=1.0)
+    scheduler.complete("turn1", turn_with_calls(*["look"] * (MAX_TOOL_CALLS + 100)), at=1.0)
     call_ids = ids_of(start_ready_tasks(scheduler))
-    assert call_ids == [f"turn1.{number}" for number in range(1, MAX_CALLS + 1)]
+    assert call_ids == [f"turn1.{number}" for number in range(1, MAX_TOOL_CALLS + 1)]
     for name in call_ids:
         assert ids_of(start_ready_tasks(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
-    assert start_next_turn(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY_CALLS] * 100
+    assert start_next_turn(scheduler) == ["seen"] * MAX_TOOL_CALLS + [TOO_MANY_CALLS] * 100
 
 
 def test_model_that_calls_many_unknown_tools_gets_the_list_of_tools_once() -> None:

@@ -34,7 +34,7 @@ from dagwright.history.token_streams import (
     is_superseded,
     newest_text_call,
 )
-from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, last_part
+from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, heartbeat_text_of
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
@@ -52,7 +52,7 @@ def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at
 
 
 def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
-    return _call(activity_id, None, None, None, last_part(text, attempt=attempt).to_json(), at_s=at_s)
+    return _call(activity_id, None, None, None, heartbeat_text_of(text, attempt=attempt).to_json(), at_s=at_s)
 
 
 class _Server:

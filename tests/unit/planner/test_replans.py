@@ -14,7 +14,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
-from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_ids
+from dagwright.planning.plan_and_execute.replans import reasons_of, replan_title, unreachable_ids
 
 COMPLETED, FAILED, BLOCKED = NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED
 SKIPPED, CANCELLED = NodeStatus.SKIPPED, NodeStatus.CANCELLED
@@ -107,7 +107,7 @@ def test_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan()
         ("many", "guidance at 'many': one / two"),
     ]
     title = "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
-    assert title_of(actual, count=2, max_replans=3) == title
+    assert replan_title(actual, count=2, max_replans=3) == title
 
 
 def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
