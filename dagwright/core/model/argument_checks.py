@@ -2,11 +2,15 @@
 
 The value of a reference is unknown at this time, so errors that depend on such a value are dropped.
 
-The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids the parameter takes,
-such as `["company", "fund"]`. In the same schema, `x-dagwright-other-than` names the parameter that must have a
-different entity, and `x-dagwright-entity-only` lists the values of other parameters that allow one kind only:
-`{"role": {"person": ["SECRETARY"]}}`. If a tool has such a parameter, or declares `returns`, all its other
-parameters take no entity. For any other tool the kinds are unknown, and nothing is rejected.
+Three keywords in the schema of a parameter describe the entities whose ids the parameter takes:
+
+- `x-dagwright-entity` lists the kinds of the entities, such as `["company", "fund"]`.
+- `x-dagwright-other-than` names another parameter, which must have a different entity.
+- `x-dagwright-entity-only` allows only one kind if another parameter has a certain value. With
+  `{"role": {"person": ["SECRETARY"]}}`, the entity must be a person if `role` is `SECRETARY`.
+
+If a tool has a parameter with `x-dagwright-entity`, or declares `returns`, the parameters without this keyword take no
+entity. For any other tool the kinds are unknown, and nothing is rejected.
 """
 
 import json

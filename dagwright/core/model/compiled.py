@@ -100,8 +100,8 @@ class CompiledNode:
         item_bindings: texts with references inside of a literal list, which has null at these places.
         timeout_s: seconds of one attempt, 0 for the default of the executor; for a sub-plan, seconds of the whole run,
             0 for no limit.
-        on_error: effect of a failure on the dependents; with `value`, that value becomes the result. With `replan` the
-            dependents are blocked until the planner of the run has written the replacement.
+        on_error: effect of a failure on the dependents. With `value`, the field `value` becomes the result. With
+            `replan`, the dependents are blocked until the planner of the run has written the replacement.
         members: for a region, the numbers of its nodes in an order in which they can run; for an offloaded region,
             only the nodes whose results are needed outside the region.
         inner: for an offloaded region, reference of its nodes in the payload store; see

@@ -1,8 +1,8 @@
 """Graph algorithms over node numbers: cycles, levels, the critical path.
 
 `dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared order. The validation of
-plans rejects edges of a node to itself, so they do not occur here. All algorithms are iterative: plans have chains of
-100,000 nodes.
+plans rejects edges of a node to itself, so such edges do not occur here. All algorithms are iterative, because plans
+have chains of 100,000 nodes.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ def dependents_of(dependencies: Adjacency) -> list[list[int]]:
 
 
 def levels_of(dependencies: Adjacency) -> list[int] | None:
-    """Return each node's level, the length of the longest path from a root; `None` if there is a cycle.
+    """Return the level of each node: the length of the longest path from a root. Return `None` if there is a cycle.
 
     Complexity: O(V + E).
     """

@@ -197,7 +197,7 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Text in the IDs of an item's calls; by default the position of the item. Example: `"{{item.name}}"`"""
+    """Text for an item in the IDs of its calls; by default the position of the item. Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
@@ -238,7 +238,7 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     prompt: str | None = None
-    """The question by which the value is requested. Example: `How many?`"""
+    """The question that asks a person for the value. Example: `How many?`"""
     type: str | list[str] = "string"
     """JSON type of the value. Example: `integer`"""
 

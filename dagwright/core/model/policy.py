@@ -5,10 +5,10 @@ A policy is plain JSON, so that it can be stored in a file, travel with a run an
 With `"approves_changes": true`, a plan with a call that changes something must be approved as a whole before it runs.
 Calls of `pure` tools change nothing and never need approval. This module must not import the scheduler.
 
-In a plan that a model extends, a call needs approval if it changes something, or if it uses a file or host that the
-request does not name. A request names files by path and hosts by address; a call to another host could leak results of
-the run. This policy is stored with the plan as `policy` of its extender, so that a run keeps its initial policy. A
-policy given by a person replaces this policy.
+A plan that a model extends has a default policy. A call needs approval if it changes something, or if it uses a file or
+host that the user's request does not name. A request names files by path and hosts by address; a call to another host
+could leak results of the run. The default policy is stored with the plan as `policy` of its extender, so that a run
+keeps its initial policy. If a person sets a policy, it replaces the default policy.
 """
 
 import re

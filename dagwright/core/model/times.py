@@ -27,7 +27,7 @@ def format_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     whole_seconds = floor(seconds)
-    # Like `datetime`: round to microseconds, and drop the last three digits.
+    # `datetime.isoformat` also rounds to microseconds, and drops the last three digits.
     milliseconds = round((seconds - whole_seconds) * 1_000_000) // 1_000
     return (
         f"{_format_second(whole_seconds)}.{milliseconds:03}Z"

@@ -65,8 +65,8 @@ class WorkerCard(BaseModel):
     outputs: _Slots
     """Slots that the tool fills. A result has exactly these slots; each of them may be null."""
     same_as: dict[str, Annotated[str, AfterValidator(_checked_slot)]] = {}
-    """Slot that the tool fills -> slot of another worker tool that it can replace, because both have the same
-    meaning."""
+    """Slot that the tool fills -> slot of another worker tool with the same meaning. The first slot can replace the
+    second slot."""
     goal_type: GoalType
     """`deliverable` if its outputs are part of the answer, `support` if only other worker tools need them."""
     takes_sub_goal: bool = False

@@ -155,11 +155,10 @@ def sub_goal_id_of(node_id: str) -> int | str:
 
 
 def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
-    """Return the result of a node's sub-goal; `None` if the node has not ended, or never started.
+    """Return the result of a node's sub-goal; `None` if the node has not ended, or a failed dependency blocked it.
 
-    A node that did not complete counts as failed, whether its worker tool reported a failure, raised an error, or was
-    not called. For a replaced node, the result is its outcome before it was replaced. A node that waited for a failed
-    node never started.
+    Every other node that did not complete counts as failed, even if its worker tool was not called. For a node that was
+    replaced, the result is the outcome before the replacement.
     """
     error, is_replaced = record.error, record.status is NodeStatus.SUPERSEDED
     if not record.status.is_final or record.status is NodeStatus.BLOCKED:

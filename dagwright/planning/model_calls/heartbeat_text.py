@@ -1,4 +1,4 @@
-"""Partial text of a model response, sent in the heartbeats of its call and returned by `describe`.
+"""Partial text of a model response, sent in the heartbeats of its call and returned by Temporal's `describe`.
 
 The text is never written to history. The first heartbeat of a streaming call reports that the call streams, before
 there is any text.
