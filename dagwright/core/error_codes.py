@@ -61,7 +61,7 @@ class ProblemCode(DescribedCode):
     INVALID_SYNTAX = (
         "invalid_syntax",
         "The text is not valid JSON or YAML, or a reference is not complete.",
-        "Correct the text at the line that the message names; `--repair` corrects common mistakes of models.",
+        "Correct the text at the line that the message names; `--repair` accepts plans as models write them.",
     )
     MISSING_CONTEXT = (
         "missing_context",
@@ -82,7 +82,7 @@ class ProblemCode(DescribedCode):
     )
     NOT_ALLOWED = (
         "not_allowed",
-        "The policy does not allow an agent of the plan.",
+        "The policy does not allow an inline agent of the plan.",
         "Use an agent with a card, or change the policy.",
     )
     REPEATED = ("repeated", "A sub-goal that failed is repeated without a change.", "Change its parameters.")

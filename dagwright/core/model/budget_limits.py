@@ -34,8 +34,8 @@ def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[LimitKin
     for name, value in encoded.items():
         kind = next((kind for kind in KINDS if kind == name), None)
         if kind is None:
-            hint = suggestion(str(name), KINDS) or f"there are {', '.join(KINDS)}"
-            raise ValueError(f"there is no limit {name!r:.60}; {hint}")
+            hint = suggestion(str(name), KINDS) or f"the limits are {', '.join(KINDS)}"
+            raise ValueError(f"unknown limit {name!r:.60}; {hint}")
         try:
             limits[kind] = None if value is None and allow_null else limit_from_json(kind, value)
         except ValueError as error:

@@ -209,7 +209,7 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
         except ValueError as error:
             raise ValueError(f"{path}.arguments: {error}") from None
     if "then" not in encoded:
-        raise ValueError(f"{path}: 'then' is missing: run, ask or deny")
+        raise ValueError(f"{path}: 'then' is missing; expected run, ask or deny")
     then = _verdict_of(encoded["then"], f"{path}.then")
     return Rule(then, tool, None if effects is None else tuple(effects), arguments, undo)
 

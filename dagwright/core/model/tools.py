@@ -78,7 +78,7 @@ class WorkerCard(BaseModel):
             raise ValueError("outputs: a worker tool fills at least one slot")
         for slot, other_slot in self.same_as.items():
             if slot not in self.outputs or other_slot in self.outputs:
-                message = f"{slot!r} must be one of its slots, and {other_slot!r} a slot of another worker tool"
+                message = f"{slot!r} must be a slot of the tool, and {other_slot!r} a slot of another worker tool"
                 raise ValueError(f"same_as: {message}")
         return self
 

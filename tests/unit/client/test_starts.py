@@ -113,7 +113,7 @@ def test_start_options_are_converted_to_run_options(tmp_path: Path) -> None:
     [
         ({"deadline": "soon"}, "deadline: 'soon' is not a duration"),
         ({"deadline": 0}, "deadline must be over 0 s and at most"),
-        ({"budget": {"token": 1}}, "budget: there is no limit 'token'"),
+        ({"budget": {"token": 1}}, "budget: unknown limit 'token'"),
         ({"policy": {"otherwise": "perhaps"}}, "policy: "),
         ({"policy": "missing.yaml"}, "policy: there is no file missing.yaml"),
         ({"tags": {"team": 1}}, "tags: .* must be a string"),

@@ -69,7 +69,7 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
         ({"outputs": ("sub_goal",)}, "a slot cannot be called 'sub_goal'"),
         ({"requires": ("",)}, "is not a slot name"),
         ({"preconditions": ("",)}, "the text is empty"),
-        ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
+        ({"same_as": {"b": "c"}}, "same_as: 'b' must be a slot of the tool"),
         ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' a slot of another worker tool"),
         ({"goal_type": "other"}, "support"),
         ({"more": 1}, "more"),

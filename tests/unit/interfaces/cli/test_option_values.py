@@ -162,7 +162,7 @@ TIME = "time must be a duration:"
         ("time=-5m", f"{TIME} '-5m' is not a duration"),
         ("time=0s", f"{TIME} '0s' is out of range; a duration is over 0"),
         ("time=1e400h", f"{TIME} '1e400h' is not a duration"),
-        ("cals=5", "there is no limit 'cals'; did you mean 'calls'?"),
+        ("cals=5", "unknown limit 'cals'; did you mean 'calls'?"),
         ("calls=5,calls=6", "calls is given twice"),
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
     ],
