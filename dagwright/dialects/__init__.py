@@ -114,7 +114,7 @@ def detect_dialect(raw: JsonValue) -> str:
     """
     if isinstance(raw, list):
         return _dialect_of_list(raw)
-    if isinstance(raw, str) and (name_and_offset := text_dialect(raw)) is not None:
+    if isinstance(raw, str) and (name_and_offset := text_dialect_and_offset(raw)) is not None:
         return name_and_offset[0]
     if not isinstance(raw, dict):
         raise _unknown_shape_error(f"{describe(raw)} is not a plan", hint=None)
@@ -129,11 +129,11 @@ def detect_dialect(raw: JsonValue) -> str:
         raise _unwrapped_plan_error("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
         return "agents" if _is_agents_plan(raw) else "plan"
-    hints = [similar_key for key in raw if (similar_key := suggestion(key, ["plan", "nodes", *_DIALECT_OF_KEY]))]
+    hints = [hint for key in raw if (hint := suggestion(key, ["plan", "nodes", *_DIALECT_OF_KEY]))]
     raise _unknown_shape_error("this object is not a plan", hint=hints[0] if hints else None)
 
 
-def text_dialect(text: str) -> tuple[str, int] | None:
+def text_dialect_and_offset(text: str) -> tuple[str, int] | None:
     """Return the dialect of a text and the offset of its first step; `None` if the text has no step."""
     first_steps = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
     offsets = [(match.start(), name) for name, match in first_steps.items() if match is not None]

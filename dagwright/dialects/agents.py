@@ -39,8 +39,8 @@ def read_agents(raw: JsonValue) -> Document:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(KEYS)
-    entry.require_name("id")
-    agent = entry.require_name("agent")
+    entry.nonempty_text("id")
+    agent = entry.nonempty_text("agent")
     objective = entry.text("objective")
     action: Mapping[str, Any] = STAND_IN_ACTION
     if agent is not None:

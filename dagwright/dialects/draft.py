@@ -23,7 +23,10 @@ STAND_IN_ACTION: Mapping[str, Any] = {"human": {}}
 
 
 class WrittenPointers(Mapping[str, str]):
-    """The pointers of a document, computed on first access, because they are only needed if there is a problem."""
+    """Pointer into the plan -> pointer into the document as written.
+
+    The pointers are computed on first access, because they are only needed if there is a problem.
+    """
 
     def __init__(self, compute: Callable[[], Mapping[str, str]]) -> None:
         self._compute = compute
@@ -142,7 +145,7 @@ class DocumentDraft:
 
         Args:
             name: name of the entry in messages, such as `intent 3`.
-            node: ID of its node.
+            node: ID of the entry's node.
         """
         at = f"{self.entries_pointer}/{index}"
         if isinstance(raw, dict):
@@ -183,7 +186,7 @@ class ObjectReader:
     moved_pointers: dict[str, str] = field(default_factory=dict)
 
     def report(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
-        """Report a problem of this entry. `keys` are the path from the entry to the value."""
+        """Report a problem of this object. `keys` are the path from the object to the value."""
         at = self.at + pointer(*keys)
         self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
 
@@ -200,7 +203,7 @@ class ObjectReader:
         self._report_missing(key, "a text")
         return None
 
-    def require_name(self, key: str) -> str | None:
+    def nonempty_text(self, key: str) -> str | None:
         """Return a required non-empty string; report a problem and return `None` if it is missing or invalid."""
         value = self.text(key)
         if value is not None and not value.strip():

@@ -72,7 +72,7 @@ def _node(entry: ObjectReader, draft: DocumentDraft, *, known_ids: frozenset[str
         entry.report("invalid_field", "the key 'id' is missing")
     elif _id_of(entry.raw["id"]) is None:
         entry.report("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
-    task = entry.require_name("task")
+    task = entry.nonempty_text("task")
     depends_on = _dependencies(entry)
     used_ids: dict[str, None] = {}
     arguments = _arguments(entry, depends_on, known_ids=known_ids, used_ids=used_ids)

@@ -40,7 +40,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
 
     Args:
         context: name in the session, without `@` -> its value; for an entity, `{"id", "name", "kind"}`.
-        tools: declarations of the verbs and the lookups' resolver.
+        tools: declarations of the verbs, and of the tool that resolves lookups.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
@@ -122,7 +122,7 @@ class _IntentReader:
 
     def read(self) -> dict[str, Any]:
         self.entry.expect_keys(_KEYS)
-        verb = self.entry.require_name("verb")
+        verb = self.entry.nonempty_text("verb")
         self.arguments.update(self.entry.optional_object("params"))
         for message, path, hint in key_problems(self.arguments, _RESULT_IN_KEY):
             self.entry.report("invalid_reference", message, "params", *path, hint=hint)
@@ -183,7 +183,7 @@ class _IntentReader:
             return
         self.arguments[key] = _escape_references(value)
         if isinstance(value, str):
-            # Only the declaration of the verb shows whether the argument accepts an entity.
+            # Bind a lookup, because only the declaration of the verb shows whether the argument accepts an entity.
             self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", display_name=display_name)
         else:
             del self.draft.bindings[self.index, key]
@@ -199,10 +199,10 @@ class _IntentReader:
             return
         advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
         hint = f"give it in the context: {name}=ID{advice}"
-        similar_name = suggestion(name, [context_name for context_name in context if context_name != name])
+        similarity_hint = suggestion(name, [context_name for context_name in context if context_name != name])
         message = f"{key!r} is @{name}, which {missing_text}"
         self.entry.report(
-            "missing_context", message, "refs", key, hint=f"{similar_name} Or {hint}" if similar_name else hint
+            "missing_context", message, "refs", key, hint=f"{similarity_hint} Or {hint}" if similarity_hint else hint
         )
 
     def _read_lookup(self, key: str, lookup: Any) -> None:
@@ -217,7 +217,10 @@ class _IntentReader:
         resolver = self.targets.resolver
         has_resolver = resolver is not UNKNOWN_RESOLVER
         lookup_reader.expect_keys(_LOOKUP_KEYS.union(resolver.filters if has_resolver else lookup))
-        search_text, entity_type = lookup_reader.require_name("search_text"), lookup_reader.require_name("entity_type")
+        search_text, entity_type = (
+            lookup_reader.nonempty_text("search_text"),
+            lookup_reader.nonempty_text("entity_type"),
+        )
         if entity_type is not None and has_resolver and not _check_entity_type(entity_type, lookup_reader, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
@@ -235,7 +238,7 @@ def _filters(lookup: Mapping[str, Any], entry: ObjectReader, resolver: Resolver)
     """Return the filters of a lookup in their normal form; `None` after reporting an invalid filter."""
     filters = []
     for name in sorted(lookup.keys() - _LOOKUP_KEYS):
-        text = entry.require_name(name) if lookup[name] is not None else None
+        text = entry.nonempty_text(name) if lookup[name] is not None else None
         if text is None:
             continue
         parse = parser_of(resolver.filters.get(name, ""))

@@ -81,7 +81,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         message = _cause_of(error)
         raise _syntax_error(text, error.pos, name=name, first_line=first_line, message=message) from None
     except _BadNumber as error:
-        position, message = _find_number(text, str(error))
+        position, message = _number_position_and_message(text, str(error))
         raise _syntax_error(text, position, name=name, first_line=first_line, message=message) from None
     except RecursionError:
         raise PlanInvalid([depth_problem(name)]) from None
@@ -126,7 +126,7 @@ def checked_float(token: str) -> float:
     return number
 
 
-def _find_number(text: str, token: str) -> tuple[int, str]:
+def _number_position_and_message(text: str, token: str) -> tuple[int, str]:
     position = next((match.start() for match in _TOKEN.finditer(text) if match[0] == token), 0)
     token_text = token if len(token) <= 20 else f"{token[:12]}… ({len(token)} characters)"
     return position, f"{token_text} is not a JSON number, or does not fit into a double"
@@ -147,7 +147,7 @@ def depth_problem(name: str) -> Problem:
 def _escape_surrogates(value: Any) -> Any:
     """Escape the lone surrogates in a value of bounded depth, because no library accepts lone surrogates."""
     if isinstance(value, str):
-        return printable(value) if _problem_of_text(value) else value
+        return printable(value) if _text_error_message(value) else value
     if isinstance(value, dict):
         return {_escape_surrogates(key): _escape_surrogates(part) for key, part in value.items()}
     return [_escape_surrogates(part) for part in value] if isinstance(value, list) else value
@@ -170,7 +170,7 @@ def duplicate_key_problem(at: str, key: str) -> Problem:
 
 
 def depth_of(value: JsonValue) -> int:
-    """Return the nesting depth of lists and objects."""
+    """Return the nesting depth of lists and objects, at most `MAX_DEPTH + 1`."""
     depth = 0
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     while level and depth <= MAX_DEPTH:
@@ -195,17 +195,17 @@ def json_problems(value: Any, *, at: str = "") -> list[Problem]:
         return [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", at)]
     problems: list[Problem] = []
     for trail, part in _walk(value):
-        message = _problem_of_value(part)
+        message = _value_error_message(part)
         if message is not None:
             problems.append(Problem("invalid_syntax", message, at + _pointer_of(trail)))
     return problems
 
 
-def _problem_of_value(value: Any) -> str | None:
+def _value_error_message(value: Any) -> str | None:
     if isinstance(value, str):
-        return _problem_of_text(value)
+        return _text_error_message(value)
     if isinstance(value, dict):
-        invalid_keys = [key for key in value if not isinstance(key, str) or _problem_of_text(key)]
+        invalid_keys = [key for key in value if not isinstance(key, str) or _text_error_message(key)]
         return f"the key {printable(repr(invalid_keys[0]))} is not a JSON string" if invalid_keys else None
     if value is None or isinstance(value, bool | list):
         return None
@@ -216,7 +216,7 @@ def _problem_of_value(value: Any) -> str | None:
     return f"{type(value).__name__} is not a JSON type"
 
 
-def _problem_of_text(text: str) -> str | None:
+def _text_error_message(text: str) -> str | None:
     if text.isascii() or not _SURROGATE.search(text):
         return None
     return f"the text {printable(text[:40])!r} holds a lone surrogate, which is not a character"

@@ -1,7 +1,7 @@
 """The dialect `llmcompiler`: a text with a numbered call on each line, `2. math("$1 * 2")`, and `join()` at the end.
 
-`$1` or `${1}` is the result of task 1. A line `Thought: …` explains the next task. `join()` ends the plan and becomes
-no node. Arguments have Python syntax; an argument without quotes is a string.
+`$1` or `${1}` is the result of task 1. A line `Thought: …` explains the next task. `join()` ends the plan
+and does not become a node. Arguments have Python syntax, but the quotes of a single text may be missing.
 
 Source: Kim et al., "An LLM Compiler for Parallel Function Calling" (2023), and the parser of its repository.
 """

@@ -88,7 +88,7 @@ def _ids(calls: Sequence[Any]) -> list[str]:
 
 def _node(entry: ObjectReader, *, known_ids: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
-    name = entry.require_name("name")
+    name = entry.nonempty_text("name")
     label = entry.raw.get("label")
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"

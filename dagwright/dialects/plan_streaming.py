@@ -1,4 +1,4 @@
-"""Streaming parser for JSON plans: yields each step as soon as a model has written its last character.
+"""Streaming parser for JSON plans: returns each step as soon as the text contains the last character of the step.
 
 The parser accepts a text in chunks of any size, and its result does not depend on the chunks. It only finds the start
 and end of each step. `read_value`, which also parses complete texts, parses the step. Whether the plan as a whole is
@@ -86,7 +86,7 @@ class JsonStepParser:
     Args:
         problem: why a step could not be read. The parser then finds no more steps.
         is_complete: the JSON value of the plan is closed.
-        key: key of the list of steps; `None` until the list is found, and if the list is the plan itself.
+        key: key of the list of steps; `None` if the list is not found yet, or is the plan itself.
 
     Complexity: linear in the length of the text, for any chunks.
     """
@@ -103,8 +103,9 @@ class JsonStepParser:
     _offset: int = 0
     _open_brackets: list[str] = field(default_factory=list)
     _step_list_depth: int = 0
-    _outer_text: str | None = None
-    _last_outer_text: str = ""
+    _root_text: str | None = None
+    """String at the root level that is being read, which may be a key; `None` in other strings."""
+    _last_root_text: str = ""
     _buffer_start: int = -1
     _parts: list[str] = field(default_factory=list)
     _part_start: int = 0
@@ -176,22 +177,22 @@ class JsonStepParser:
         character, at = match[0], match.start()
         if character in _QUOTE_ENDS:
             self._quote, self._mode = character, "text"
-            self._outer_text = "" if len(self._open_brackets) == 1 else None
+            self._root_text = "" if len(self._open_brackets) == 1 else None
         elif character in "{[":
             self._enter_bracket(character, at)
         elif character in "}]":
             self._leave_bracket(at)
         elif character == ",":
-            self._last_outer_text = ""
+            self._last_root_text = ""
         else:
             self._mode = "slash" if character == "/" else "line"
         return match.end()
 
     def _enter_bracket(self, character: str, at: int) -> None:
         depth = len(self._open_brackets)
-        if character == "[" and depth == 1 and not self._step_list_depth and self._last_outer_text in STEP_LIST_KEYS:
+        if character == "[" and depth == 1 and not self._step_list_depth and self._last_root_text in STEP_LIST_KEYS:
             self._step_list_depth = 2
-            self.key = self._last_outer_text
+            self.key = self._last_root_text
         elif (
             character == "{"
             and depth == self._step_list_depth
@@ -226,16 +227,16 @@ class JsonStepParser:
     def _read_text(self, at: int) -> int:
         match = _QUOTE_ENDS[self._quote].search(self._chunk, at)
         end = match.start() if match is not None else len(self._chunk)
-        if self._outer_text is not None and len(self._outer_text) <= _MAX_KEY_CHARACTERS:
-            self._outer_text += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
+        if self._root_text is not None and len(self._root_text) <= _MAX_KEY_CHARACTERS:
+            self._root_text += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
         if match is None:
             return end
         if match[0] == "\\":
             self._mode = "escape"
         else:
             self._mode = "value"
-            if self._outer_text is not None:
-                self._last_outer_text, self._outer_text = self._outer_text, None
+            if self._root_text is not None:
+                self._last_root_text, self._root_text = self._root_text, None
         return match.end()
 
     def _read_escape(self, at: int) -> int:

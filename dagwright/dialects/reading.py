@@ -12,7 +12,7 @@ from typing import BinaryIO
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.dialects import text_dialect
+from dagwright.dialects import text_dialect_and_offset
 from dagwright.dialects.json_reader import printable, read_json
 from dagwright.dialects.yaml_reader import read_yaml
 
@@ -20,7 +20,8 @@ MAX_FILE_BYTES = 200_000_000
 """A plan of 1,000,000 nodes has about 150 MB; a larger file is not a plan."""
 
 MAX_INLINED_FILES = 1_000
-"""Maximum number of files inlined in one document: a few files that name each other twice can expand to millions."""
+"""Maximum number of files inlined in one document. A few files that name each other twice can become millions of
+plans."""
 
 FileStamp = tuple[int, int, int] | None
 """Modification time, size and inode of a file, which identify its version; `None` if there is no such file."""
@@ -39,8 +40,9 @@ def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
 
     Args:
         text: bytes are UTF-8, with or without a byte order mark.
-        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; with any other
-            name, the start of the text decides whether it is JSON, a plan in a text dialect, or otherwise YAML.
+        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML. With any other
+            name, the start of the text shows whether the text is JSON or a plan in a text dialect; any other text is
+            YAML.
 
     Raises:
         PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message), `invalid_field` (a
@@ -56,10 +58,15 @@ def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
         try:
             return read_json(content, name=display_name)
         except PlanInvalid:
-            # YAML in flow style may look like JSON; JSON may have escaped surrogate pairs, which YAML does not support.
+            # JSON is tried first, because YAML does not support its escaped surrogate pairs. A YAML file that is not
+            # valid JSON may be YAML in flow style.
             if suffix not in (".yaml", ".yml"):
                 raise
-    elif suffix not in _DATA_SUFFIXES and _TEXT_PLAN_START.match(content) and text_dialect(content) is not None:
+    elif (
+        suffix not in _DATA_SUFFIXES
+        and _TEXT_PLAN_START.match(content)
+        and text_dialect_and_offset(content) is not None
+    ):
         return content
     value = read_yaml(content, name=display_name)
     if value is None:
@@ -91,7 +98,7 @@ def read_plan_file(path: Path) -> JsonValue:
     """Parse a file. Its name selects JSON or YAML as in `parse_plan_text`.
 
     Raises:
-        PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `parse_plan_text`.
+        PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or a code of `parse_plan_text`.
     """
     return parse_plan_text(_bytes_of(path), name=str(path))
 
@@ -149,7 +156,7 @@ def read_plan_lines(path: Path) -> Iterator[tuple[int, JsonValue | PlanInvalid]]
     An invalid line is yielded as a `PlanInvalid`, and reading continues with the next line.
 
     Raises:
-        PlanInvalid: `unreadable`, before the first line.
+        PlanInvalid: `unreadable`: the file cannot be read, or a line is too large.
     """
     try:
         file = path.open("rb")

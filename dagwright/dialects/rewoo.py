@@ -38,7 +38,7 @@ class RewooStep:
     """A step of the plan, on one line.
 
     Args:
-        text: the input of its tool.
+        tool_input: input of its tool.
         start: offset of its `#`.
         line: number of its line, from 1.
         is_open: whether the closing `]` is missing.
@@ -46,7 +46,7 @@ class RewooStep:
 
     id: str
     tool: str
-    text: str
+    tool_input: str
     title: str | None
     start: int
     line: int
@@ -103,9 +103,9 @@ def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: li
         )
         return {"id": step.id, **STAND_IN_ACTION}
     try:
-        text = translate_references(step.text.strip(), _REFERENCE, resolve)
+        text = translate_references(step.tool_input.strip(), _REFERENCE, resolve)
     except ValueError as error:
         report("invalid_reference", str(error))
-        text = escape_references(step.text)
+        text = escape_references(step.tool_input)
     title = {"title": step.title} if step.title is not None else {}
     return {"id": step.id, **title, "tool": step.tool, "arguments": named_arguments([text], step.tool, tools=tools)}

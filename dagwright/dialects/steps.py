@@ -1,7 +1,7 @@
 """The dialect `steps`: a list of `{"id", "intent", "tool", "arguments", "depends_on"}`.
 
-The document is the list, or an object with the list under the key `steps` or `plan`. Steps refer to the results of
-other steps in their arguments; `intent` and `depends_on` are optional.
+The document is the list, or an object with the list under the key `steps` or `plan`. The arguments of a step can refer
+to the results of other steps. `intent` and `depends_on` are optional.
 """
 
 from typing import Any
@@ -41,10 +41,10 @@ def read_steps(raw: JsonValue) -> Document:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    entry.require_name("id")
+    entry.nonempty_text("id")
     intent = entry.optional_text("intent")
     node: dict[str, Any] = {"id": node_id, "title": intent} if intent is not None else {"id": node_id}
-    node |= action_of_tool(entry.require_name("tool"))
+    node |= action_of_tool(entry.nonempty_text("tool"))
     node["arguments"] = entry.object("arguments")
     if "depends_on" in entry.raw:
         node["depends_on"] = entry.dependencies("depends_on")

@@ -101,7 +101,7 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
             entry.report("invalid_field", f"{key!r} is set by the run and must be omitted", key)
     if _id_of(entry.raw) is None:
         _report_invalid_id(entry)
-    worker_tool = entry.require_name("worker")
+    worker_tool = entry.nonempty_text("worker")
     description = entry.optional_text("description")
     fields: dict[str, Any] = {"title": description} if description is not None else {}
     fields |= action_of_tool(worker_tool)

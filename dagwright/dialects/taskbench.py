@@ -47,12 +47,12 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
     for index, node in enumerate(nodes):
         entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
-        node_document: dict[str, Any] = {"id": f"node-{index}", **STAND_IN_ACTION}
+        plan_node: dict[str, Any] = {"id": f"node-{index}", **STAND_IN_ACTION}
         if entry is not None:
-            node_document = _node(entry, graph)
+            plan_node = _node(entry, graph)
         if titles:
-            node_document["title"] = titles[index]
-        draft.nodes.append(node_document)
+            plan_node["title"] = titles[index]
+        draft.nodes.append(plan_node)
     return draft.document(
         additional_pointers=lambda: [(f"/nodes/{index}/tool", f"/{NODES}/{index}/task") for index in range(len(nodes))]
     )
@@ -126,7 +126,7 @@ def _titles(raw_titles: JsonValue, node_count: int, draft: DocumentDraft) -> Seq
 
 def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    task = entry.require_name("task")
+    task = entry.nonempty_text("task")
     node: dict[str, Any] = {"id": entry.node, **action_of_tool(task), "arguments": {}}
     dependencies = graph.dependencies.get(entry.index)
     if dependencies:
@@ -157,7 +157,7 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
         at = entry.at + f"/arguments/{index}"
         argument = ObjectReader(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
         argument.expect_keys(_ARGUMENT_KEYS)
-        name = argument.require_name("name")
+        name = argument.nonempty_text("name")
         if name is not None and name in arguments:
             argument.report("invalid_field", f"{name!r} occurs twice", "name")
         elif name is not None:

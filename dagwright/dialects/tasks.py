@@ -48,12 +48,12 @@ def _pointers(count: int) -> Iterator[tuple[str, str]]:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    task_id = entry.require_name("id")
+    task_id = entry.nonempty_text("id")
     if task_id is not None and _ID.fullmatch(task_id) is None:
         hint = re.sub(r"[^A-Za-z0-9_-]+", "_", task_id)
         message = "an id may contain only ASCII letters, ASCII digits, _ and -"
         entry.report("invalid_field", message, "id", hint=f"write {hint!r}")
-    tool = entry.require_name("tool")
+    tool = entry.nonempty_text("tool")
     query = entry.text("query")
     return {
         "id": node_id,

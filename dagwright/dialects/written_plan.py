@@ -1,6 +1,6 @@
 """Read plans written by language models: repairs are reported, ambiguous plans are rejected, and nothing is guessed.
 
-This module is for responses of models only. `reading` parses files written by people strictly.
+This module is for responses of models only. Files that people write are parsed strictly (`reading`).
 """
 
 import re
@@ -14,7 +14,7 @@ from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects import text_dialect, to_document
+from dagwright.dialects import text_dialect_and_offset, to_document
 from dagwright.dialects.draft import STAND_IN_ACTION
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
@@ -23,7 +23,7 @@ from dagwright.dialects.written_text import answer_start, read_written_json
 from dagwright.dialects.written_values import TRUNCATED, Repair, limit_repairs, summarize_repairs
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
-"""The longest responses of models have about 100,000 tokens; a longer text is not a response."""
+"""Maximum length of a response. The longest responses of models have about 100,000 tokens."""
 
 _JSON_START = re.compile(r"[{\[]\s*(?:[{\"'\u201c]|[A-Za-z_]\w*\s*:)")
 _SEPARATORS = re.compile(r"[\s._\-/]+")
@@ -35,7 +35,7 @@ _CLEAR_MARGIN: Final = 8.0
 
 _CANDIDATE_SCORE: Final = 60.0
 """Minimum similarity of a tool name that a problem suggests."""
-_MAX_NAMES: Final = 500
+_MAX_COMPARED_NAMES: Final = 500
 """Maximum number of unknown tool names of one plan that are compared with known names."""
 
 
@@ -80,7 +80,7 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     """Return the JSON value in a response and the repairs; a plan in a text dialect is returned as text."""
     start_of_answer = answer_start(text)
     answer = text[start_of_answer:]
-    name_and_offset = text_dialect(answer)
+    name_and_offset = text_dialect_and_offset(answer)
     json_start = _JSON_START.search(answer)
     is_text_plan = name_and_offset is not None and (json_start is None or name_and_offset[1] < json_start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text_plan):
@@ -125,7 +125,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
         if (
             not isinstance(name, str)
             or name in tools
-            or (len(candidates_of_name) >= _MAX_NAMES and name not in candidates_of_name)
+            or (len(candidates_of_name) >= _MAX_COMPARED_NAMES and name not in candidates_of_name)
         ):
             repaired_nodes.append(node)
             continue

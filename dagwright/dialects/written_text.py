@@ -108,7 +108,7 @@ def line_of(text: str, offset: int) -> int:
 
 
 def answer_start(text: str) -> int:
-    """Return the offset after a model's thinking before its answer; 0 if there is no thinking."""
+    """Return the offset of the answer, which follows the thinking of the model; 0 if there is no thinking."""
     match = _THINKING.match(text)
     return match.end() if match else 0
 

@@ -1,8 +1,8 @@
 """Parse JSON values as language models write them, without guessing.
 
 Unambiguous slips are repaired and reported: comments, trailing commas, single and typographic quotes, Python
-literals, line breaks in strings, unquoted keys, a truncated text. Ambiguous text is rejected. The module knows
-nothing about plans, except that the last object of a list may be truncated.
+literals, line breaks in strings, unquoted keys, a truncated text. Ambiguous text is rejected. The value may
+be of any kind; only messages about truncated text assume that it is a plan with a list of steps.
 """
 
 import json
@@ -366,7 +366,7 @@ class _Reader:
         )
 
     def _keep_complete_parts(self) -> None:
-        """Keep the complete objects of a truncated text's first list, or without such a list, its complete keys."""
+        """Keep the complete objects of the main list of a truncated text, or without a main list, the complete keys."""
         list_index = self._main_list_index()
         if list_index is None:
             root_frame = self.frames[0] if self.frames else None

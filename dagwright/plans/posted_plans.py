@@ -19,8 +19,8 @@ from dagwright.core.text import join_first
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
+from dagwright.dialects.line_numbers import lines_of_problems
 from dagwright.dialects.reading import parse_plan_text
-from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.plans.preparation import (
     check_plan,
     compile_within_limits,

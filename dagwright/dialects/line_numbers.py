@@ -1,4 +1,4 @@
-"""Map pointers to lines of a JSON or YAML text, to display problems in the text.
+"""Find the lines of problems in a JSON or YAML text, to display the problems in the text.
 
 A text is parsed for this purpose only if it has problems. If a value cannot be found, its line is `None`.
 """
@@ -81,7 +81,7 @@ class _PointerTracker:
         if container is not None and container.expects_key:
             container.key, container.line = getattr(event, "value", ""), line
             if isinstance(event, _START_EVENTS):
-                # A key that is not a string: no plan has such a key.
+                # The key is a list or an object; no valid plan has such a key.
                 self._frames.append(_Frame(event, f"{container.prefix}/"))
             return None
         pointer_and_line = ("", line) if container is None else container.next(line)

@@ -3,7 +3,7 @@
 import pytest
 
 from dagwright.core.errors import Problem
-from dagwright.dialects.written_lines import lines_of_problems
+from dagwright.dialects.line_numbers import lines_of_problems
 
 YAML = """\
 plan: 1
