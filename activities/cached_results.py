@@ -1,4 +1,4 @@
-"""Cached tool results: the cache key of a call, and the form of a result in the payload store.
+"""Cached tool results: the cache key of a call, and the encoding of a result in the payload store.
 
 The key covers everything that can change a result: the tool, its code and the arguments. A large argument value is
 represented by its reference, which is a hash of its content. This module must not import workflows.
@@ -18,7 +18,7 @@ from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 
 _FORMAT = 1
-"""Increment this number when the key or the stored form changes: entries of older formats are then ignored."""
+"""Increment this number when the key or the encoding changes: entries of older formats are then ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class CachedResult:
 
     Args:
         content: JSON.
-        made_at: start of the call, in seconds since the epoch: the result may be as old as the start.
+        made_at: start of the call, in seconds since the epoch. The age of the result counts from this time.
         took_s: duration of the call.
         workflow_id: workflow ID of the run that made the call.
         task_id: ID of the call's task in that run.
@@ -45,8 +45,8 @@ class CachedResult:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredForm:
-    """A decoded cache entry. The content of a large result is a separate payload with the reference `ref`."""
+class StoredResult:
+    """A result from the payload store. The content of a large result is a separate payload with the reference `ref`."""
 
     result: CachedResult
     ref: str | None
@@ -65,7 +65,7 @@ def result_key(
     Args:
         fingerprint: fingerprint of the code of the tool; see `CodeFingerprinter.fingerprint`.
         arguments: JSON, in the order in which the run sends them: a tool can observe the order of object keys.
-        bindings: the bindings that the worker fills in, `[path, parts]` as in the header.
+        bindings: the bindings that the worker fills in, in the form `[path, parts]`.
         owner: restricts reuse to results of this owner; `None` if results are shared or the run has no owner.
 
     Returns:
@@ -98,7 +98,7 @@ def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def to_stored_form(result: CachedResult) -> bytes:
+def encode_stored_result(result: CachedResult) -> bytes:
     """Encode a result for the store; a result over 8 KiB is stored as a reference to its payload.
 
     The run that made the call has stored this payload; a run that reuses the result stores the payload again.
@@ -115,7 +115,7 @@ def to_stored_form(result: CachedResult) -> bytes:
     return pydantic_core.to_json({**head, "is_inline": bool(content)}) + b"\n" + content
 
 
-def from_stored_form(encoded: bytes) -> StoredForm | None:
+def decode_stored_result(encoded: bytes) -> StoredResult | None:
     """Decode a cache entry; return `None` if it is damaged or has another format."""
     head_line, _, content = encoded.partition(b"\n")
     try:
@@ -129,6 +129,6 @@ def from_stored_form(encoded: bytes) -> StoredForm | None:
             workflow_id=str(head["run_id"]),
             task_id=str(head["node_id"]),
         )
-        return StoredForm(result, None if head["is_inline"] else str(head["ref"]))
+        return StoredResult(result, None if head["is_inline"] else str(head["ref"]))
     except (ValueError, TypeError, KeyError):
         return None

@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmission, seconds_without_waiting
-from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
+from dagwright.activities.cached_results import CachedResult, decode_stored_result, encode_stored_result
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.core.model.times import MAX_DURATION
@@ -179,12 +179,12 @@ class ResultCache:
     async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the store, and cache it in memory."""
         encoded = await self._query_store(lambda: self._store.get_cache_entry(lookup.key), timeout_s=_LOOKUP_TIMEOUT_S)
-        form = from_stored_form(encoded) if encoded is not None else None
-        if form is None or not self._is_fresh(form.result, lookup):
+        stored_result = decode_stored_result(encoded) if encoded is not None else None
+        if stored_result is None or not self._is_fresh(stored_result.result, lookup):
             return None
-        result = form.result
-        if form.ref is not None:
-            content = await self._load_content(form.ref)
+        result = stored_result.result
+        if stored_result.ref is not None:
+            content = await self._load_content(stored_result.ref)
             if content is None:
                 return None
             result = replace(result, content=content)
@@ -200,7 +200,7 @@ class ResultCache:
     async def _write_entry(self, lookup: CacheLookup, result: CachedResult) -> None:
         # Hashing 100 MB takes long, so a large result is converted in a thread.
         is_large = len(result.content) > MAX_INLINE_VALUE_BYTES
-        content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
+        content = await asyncio.to_thread(encode_stored_result, result) if is_large else encode_stored_result(result)
         lifetime_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lifetime_s)
         await self._query_store(
@@ -220,7 +220,7 @@ class ResultCache:
                 self._skip_store_until = time.monotonic() + _SKIP_STORE_S
                 reason = str(error) or f"the payload store did not answer within {timeout_s:g} s"
                 structlog.get_logger("dagwright.activities").warning(
-                    "the result cache is not used for now", reason=reason
+                    "the result cache skips the payload store for now", reason=reason
                 )
             return None
 

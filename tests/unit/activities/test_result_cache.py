@@ -13,7 +13,7 @@ import structlog
 from dagwright.activities import cache_admission, result_cache
 from dagwright.activities.batch_cache import BatchCache
 from dagwright.activities.cache_admission import CacheAdmission, CpuClock
-from dagwright.activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
+from dagwright.activities.cached_results import CachedResult, decode_stored_result, encode_stored_result, result_key
 from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCache
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
@@ -149,7 +149,7 @@ async def test_large_result_is_found_while_its_payload_exists(harness: CacheHarn
     content = b'"' + b"x" * MAX_INLINE_VALUE_BYTES + b'"'
     ref = await harness.store.put(content)
     cached_result = CachedResult(content, STARTED_AT, 1.0, "run-1", "a")
-    await harness.store.put_cache_entry(KEY, to_stored_form(cached_result), expires_at=datetime.now(UTC))
+    await harness.store.put_cache_entry(KEY, encode_stored_result(cached_result), expires_at=datetime.now(UTC))
     assert await harness.new_cache().find(cache_lookup()) == cached_result
     del harness.store.contents[ref]
     assert await harness.new_cache().find(cache_lookup()) is None
@@ -170,7 +170,11 @@ async def test_store_outage_is_logged_once_and_ends_requests_to_the_store(harnes
         assert await harness.result_and_source(cache, "b") == ("a", "a")
         assert await harness.result_and_source(cache, "c", key="1" * 64) == ("c", None)
     assert logs == [
-        {"event": "the result cache is not used for now", "reason": "the payload store is down", "log_level": "warning"}
+        {
+            "event": "the result cache skips the payload store for now",
+            "reason": "the payload store is down",
+            "log_level": "warning",
+        }
     ]
     assert harness.store.read_keys == [KEY]
 
@@ -313,30 +317,30 @@ def test_any_text_has_a_key(text: str) -> None:
 
 
 def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
-    small_form = from_stored_form(to_stored_form(SMALL_RESULT))
-    assert small_form is not None
-    assert (small_form.result, small_form.ref) == (SMALL_RESULT, None)
-    large_form = from_stored_form(to_stored_form(LARGE_RESULT))
-    assert large_form is not None
-    assert (large_form.content, large_form.ref) == (b"", ref_of(LARGE_RESULT.content))
+    stored_small = decode_stored_result(encode_stored_result(SMALL_RESULT))
+    assert stored_small is not None
+    assert (stored_small.result, stored_small.ref) == (SMALL_RESULT, None)
+    stored_large = decode_stored_result(encode_stored_result(LARGE_RESULT))
+    assert stored_large is not None
+    assert (stored_large.content, stored_large.ref) == (b"", ref_of(LARGE_RESULT.content))
     provenance = {"made_at": "2023-11-14T22:13:20.000Z", "run_id": "run-1", "node_id": "big"}
-    assert large_form.result.provenance() == provenance
+    assert stored_large.result.provenance() == provenance
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda form: b"",
-        lambda form: form[:-1],
-        lambda form: form.replace(b"1.50", b"1.51"),
-        lambda form: form.replace(b'"format":1', b'"format":2'),
-        lambda form: form.replace(b'"made_at"', b'"other"'),
-        lambda form: bytes(len(form)),
-        lambda form: b"[]\n" + form,
+        lambda encoded: b"",
+        lambda encoded: encoded[:-1],
+        lambda encoded: encoded.replace(b"1.50", b"1.51"),
+        lambda encoded: encoded.replace(b'"format":1', b'"format":2'),
+        lambda encoded: encoded.replace(b'"made_at"', b'"other"'),
+        lambda encoded: bytes(len(encoded)),
+        lambda encoded: b"[]\n" + encoded,
     ],
 )
-def test_damaged_form_is_ignored(damage: Any) -> None:
-    assert from_stored_form(damage(to_stored_form(SMALL_RESULT))) is None
+def test_damaged_stored_result_is_ignored(damage: Any) -> None:
+    assert decode_stored_result(damage(encode_stored_result(SMALL_RESULT))) is None
 
 
 TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [["node", "n"]])
