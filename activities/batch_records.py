@@ -42,8 +42,8 @@ class Records(Protocol):
         ...
 
 
-class BatchRecords:
-    """Creates the records of the batches of a worker, and deletes them later.
+class RecordsFactory:
+    """Creates the `Records` of each batch of a worker, and later deletes records in the payload store.
 
     Args:
         store: payload store of the worker.

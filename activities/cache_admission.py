@@ -15,6 +15,7 @@ _INITIAL_LOOKUPS = 2
 _LOOKUPS_PER_SLOW_CALL = 2
 """Number of allowed lookups that a slow call adds."""
 _MAX_LOOKUPS = 8
+"""Upper limit of the allowed lookups of each tool."""
 _MAX_GIL_WAIT_S = 0.25
 """A thread never waits this long for the interpreter lock, so a longer call counts with its whole duration."""
 _TICK_S = 0.002
@@ -36,7 +37,7 @@ class CacheAdmission:
         return self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) > 0
 
     def should_query_store(self, tool: str) -> bool:
-        """Return whether to look in the store: not if the store is slower than the tool."""
+        """Return whether the tool may be slower than the store; otherwise a query saves no time."""
         call_s = self._call_durations_s.get(tool)
         return call_s is None or call_s > self._store_latency_s
 

@@ -100,7 +100,7 @@ def batch_activity(setup: BatchSetup) -> BatchActivity:
         except ValueError as error:
             raise ApplicationError(str(error), type="batch_lost", non_retryable=True) from None
         batch = CallBatch(batch_input, followers, setup)
-        # Without timed heartbeats, because a batch ends within 0.4 s.
+        # The activity sends no timed heartbeats, because a batch ends within 0.4 s.
         result = await batch.run()
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=pydantic_core.to_json(result.to_json())))
 
@@ -134,7 +134,11 @@ class Followers:
         """Node -> number of its dependencies without a result."""
 
     def count_result(self, task_id: str) -> bool:
-        """Count a result before `apply_result`; return whether followers can start after `apply_result`."""
+        """Count a result. Call this method before `apply_result`.
+
+        Returns:
+            Whether a follower now has the results of all its dependencies, so that it can start.
+        """
         number = self._scheduler.state.number_of(task_id)
         if number is None:
             return False

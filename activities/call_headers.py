@@ -207,7 +207,7 @@ def values_of_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environmen
     """Return the values of the secrets that the bindings name, by name.
 
     Args:
-        bindings: `[path, parts]` as in the header.
+        bindings: result of `bindings_of_call`.
         tool: the tool that receives the arguments.
 
     Raises:

@@ -1,13 +1,15 @@
 """Admit calls under the limits across all runs, before the calls have any effect.
 
-A limit has a subject: a tool, model, owner or template. A hold stops all calls of a subject after its service asked to
-wait.
+A limit has a subject: a tool, model, owner or template. If the service of a subject asks to wait, a hold stops all
+calls of the subject.
 
-A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
-second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
-slot. Each limit is a workflow. If the workflow does not respond, the calls of the limit are deferred: no call starts
-without an answer. A call that misses its start time requests a new start time, because late calls together would exceed
-the rate. This module must not import workflows.
+A worker knows all limits from one cached list, so calls without a limit cost no request. A call waits in its activity
+slot if it may start within a second, or if it is in the queue for a lease. Any other call is deferred
+(`dagwright.activities.deferral`), so the server keeps the call without a slot.
+
+Each limit is a workflow. If the workflow does not respond, the calls of the limit are deferred: no call starts without
+an answer. A call that misses its start time requests a new start time, because late calls together would exceed the
+rate. This module must not import workflows.
 """
 
 import asyncio
@@ -51,14 +53,15 @@ MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects whose calls one worker holds at a time. Each hold needs a workflow, and a plan may call
 many hosts."""
 _SAME_HOLD_S = 0.5
-"""Two requests to wait are one hold if their ends differ by less than this: every call in flight receives a request."""
+"""Largest difference between the ends of two holds that count as one hold. A service may ask all calls in flight
+to wait; these calls must not create a hold each."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"
-"""Fields of the state of a deferred attempt: the limits that have deferred the call, and for each limit the lead of the
-next request (the minimum seconds until the start)."""
+"""Fields of the state of a deferred attempt. The first field lists the limits that have deferred the call. The second
+field contains the lead of the next request to each limit: the minimum seconds until the start."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
 """Order in which a call sends requests to its limits. While a call waits for its tool's limit, it may have a lease of
-its owner's limit. A deferred call first sends a request to the limit that deferred it, so that it uses up no starts of
-the other limits.
+its owner's limit. A deferred call first sends a request to the limit that deferred the call, so that no starts of
+the other limits are used up.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
@@ -92,7 +95,7 @@ class CallLimits:
         """Return the limits of a call, in the order in which the call sends requests to them.
 
         Raises:
-            CallDeferred: the server has not responded yet.
+            CallDeferred: the limits are unknown, because the server does not respond.
         """
         limits = await self._current_limits()
         if self._hold_ends:
@@ -124,7 +127,11 @@ class CallLimits:
             CallDeferred: the call must not start now.
         """
         limiters = await self.limiters(subjects)
-        return NO_LEASES if not limiters else await _AdmissionRequest(limiters, info, heartbeats, kind=kind).admit()
+        return (
+            UNLIMITED_ADMISSION
+            if not limiters
+            else await _AdmissionRequest(limiters, info, heartbeats, kind=kind).admit()
+        )
 
     async def admit_model_call(
         self, subjects: Collection[Subject], model_call_id: str, heartbeats: Heartbeats
@@ -169,7 +176,7 @@ class CallLimits:
         try:
             await hold_calls(self._client, subject, hold_s=hold_s, reason=wait.service, task_queue=self._task_queue)
         except (RPCError, LimitUnreachable) as error:
-            _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
+            _LOG.warning("the calls of other workers could not be held", subject=str(subject), error=str(error))
 
     def _drop_ended_holds(self) -> None:
         earliest_end = time.monotonic() - RECENT_S
@@ -267,7 +274,7 @@ class Admission:
             limiter.release(call_id)
 
 
-NO_LEASES = Admission()
+UNLIMITED_ADMISSION = Admission()
 
 
 class _AdmissionRequest:
@@ -307,7 +314,7 @@ class _AdmissionRequest:
                 for limiter in late_limiters:
                     is_first_request = limiter not in starts
                     if not is_first_request:
-                        # The lead accumulates: with a lead of only the last delay, the next start would be late again.
+                        # The leads add up: with a lead of only the latest delay, the next start would be late again.
                         self._leads[_subject_text(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
                     starts[limiter] = await self._request_start_time(limiter)
                     if is_first_request:
@@ -347,7 +354,7 @@ class _AdmissionRequest:
                     state={_DEFERRING_LIMITS: deferring_limits, _LEADS: self._leads},
                 )
             self._heartbeats.report_limit(_reason(limiter, answer))
-            await limiter.wait_in_line(min(answer.delay_s, remaining_s))
+            await limiter.wait_for_release(min(answer.delay_s, remaining_s))
 
 
 def _subject_text(limiter: Limiter) -> str:
@@ -400,7 +407,7 @@ async def _wait_in_slot(limiter: Limiter, call_id: str, heartbeats: Heartbeats, 
             has_waited = True
             await asyncio.sleep(answer.delay_s)
         else:
-            await limiter.wait_in_line(min(answer.delay_s, _LEASE_WAIT_S))
+            await limiter.wait_for_release(min(answer.delay_s, _LEASE_WAIT_S))
 
 
 def limited_call_id(info: activity.Info) -> str:

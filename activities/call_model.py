@@ -134,7 +134,7 @@ class _Attempt:
                     raise
                 stop_error = WorkerStopped("The worker was stopped during the model call")
                 raise await self._failure(stop_error) from None
-            # Errors of the model and of the payload store.
+            # Any error, for example of the model or the payload store, becomes a failure.
             except Exception as error:
                 raise await self._failure(error) from None
 
@@ -233,7 +233,7 @@ class _Attempt:
             *(projection for projection in requested_projections() if projection not in SUMMARY_PROJECTIONS),
         ]
         if (marker := find_marker(response.message.content or "")) is not None:
-            # The run does not load the text that contains the marker.
+            # Copy the marker, because the run does not load the text that contains it.
             plain = {**plain, "marker": marker}
             encoded, projections = encode_plain_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"

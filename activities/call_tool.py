@@ -39,7 +39,7 @@ from dagwright.activities.call_headers import (
     requested_projections,
     values_of_secrets,
 )
-from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits
+from dagwright.activities.call_limits import UNLIMITED_ADMISSION, Admission, CallLimits
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.activities.deferral import Deferrals, backoff_of_counted_attempts
 from dagwright.activities.detached_calls import DetachedCalls
@@ -249,7 +249,7 @@ class ToolAttempt:
         self._version = (checked_version() if tool.spec.declaration.is_pinned else None) or tool.spec.version
         self._fingerprint = tool.fingerprint
         self._pauses = tool.guards.paused_calls if heartbeats is None else None
-        self._started_s = time.monotonic()
+        self._started_at = time.monotonic()
         starts = tool.guards.starts if effects is Effects.WRITE else None
         self._deferrals = tool.guards.deferrals
         self._is_in_batch = heartbeats is not None
@@ -266,8 +266,8 @@ class ToolAttempt:
         self._cached_result: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
-        # Not the whole context of the call: the context refers to this attempt, and only the garbage collector could
-        # free such a cycle.
+        # Store the locations instead of the context of the call: the context refers to this attempt, and only the
+        # garbage collector could free such a cycle.
         self._read_locations: Sequence[str] = ()
 
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
@@ -317,7 +317,7 @@ class ToolAttempt:
         )
 
     async def _call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
-        if self._heartbeats.earlier_start is not None:
+        if self._heartbeats.earlier_started_attempt is not None:
             return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
         if self._pauses is not None and self._effects is not Effects.PURE:
@@ -335,14 +335,14 @@ class ToolAttempt:
             admission.release()
 
     async def _admit(self) -> Admission:
-        """Wait for the limits of the call. Pure tools have no limits; in a batch, a limited call has left the batch."""
+        """Wait for the limits of the call. Pure tools have no limits, and limited calls are not made in batches."""
         if self._limits is None or self._effects is Effects.PURE:
-            return NO_LEASES
+            return UNLIMITED_ADMISSION
         kind: RequestKind = "call_with_models" if self._spec.declaration.uses_models else "call"
         return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats, kind=kind)
 
     async def _admit_host(self, url: Any) -> None:
-        """Wait for the end of a hold of the tool's calls to the host of `url`, if there is one.
+        """If the tool's calls to the host of `url` are held, wait for the end of the hold.
 
         Raises:
             CallDeferred: the call must not start now.
@@ -395,7 +395,7 @@ class ToolAttempt:
     def _ends_at(self) -> float:
         """Return the latest end of the attempt on the monotonic clock."""
         timeout = self._info.start_to_close_timeout
-        return float("inf") if timeout is None else self._started_s + timeout.total_seconds()
+        return float("inf") if timeout is None else self._started_at + timeout.total_seconds()
 
     def _may_wait_for_store(self) -> bool:
         """Return whether a result may wait for the store. If the worker stops, only results of `write` calls wait."""
@@ -499,7 +499,7 @@ class ToolAttempt:
             details |= failure_details(error)
         if isinstance(error, OutcomeUnknown):
             # This attempt only reports the earlier attempt that called the tool.
-            details["attempt"] = self._heartbeats.earlier_start
+            details["attempt"] = self._heartbeats.earlier_started_attempt
         if isinstance(error, AskPerson):
             try:
                 details |= self._redaction.redact_value(request_details(error))

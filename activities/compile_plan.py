@@ -75,7 +75,10 @@ def compile_activity(
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Compile the plan of `{"plan", "inputs", "context"}`.
+        """Compile the plan of a message.
+
+        Args:
+            message: `{"plan", "inputs", "context", "dialect", "policy", "written_by_model"}`; only `plan` is required.
 
         Returns:
             `compiled`: the plan as JSON, or its pages; `RESULT_HAS_SEARCH_ATTRIBUTES`: whether the namespace has all

@@ -61,7 +61,7 @@ class Deferrals:
         unchanged_options = ActivityOptions()
         if info.start_to_close_timeout is not None:
             unchanged_options.start_to_close_timeout.FromTimedelta(info.start_to_close_timeout)
-        # The response contains all options. Describing the run would return all its pending activities.
+        # An update without a change returns all options. Describing the run would return all its pending activities.
         options = await self._update(info, unchanged_options, "start_to_close_timeout")
         return int(options.retry_policy.maximum_attempts)
 

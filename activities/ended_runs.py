@@ -79,7 +79,7 @@ _CHILD_SNAPSHOT = "child_snapshot"
 """Field for the compensation of the run; always included, whatever the size of the other fields."""
 
 RunOutcome = dict[str, Any]
-"""Outcome of a child run: `status`, and those of `_OUTCOME_FIELDS` and `_CHILD_SNAPSHOT` that its document has."""
+"""Outcome of a child run: `status`, and the fields of `_OUTCOME_FIELDS` and `_CHILD_SNAPSHOT` in the run's document."""
 
 
 @activity.defn(name=ACTIVITY_FIND_ENDED)
@@ -117,14 +117,14 @@ async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
         case WorkflowExecutionStatus.COMPLETED:
             return outcome_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
-            return await _cancelled_outcome(client, workflow_id, description.run_id)
+            return await _read_cancelled_outcome(client, workflow_id, description.run_id)
         case WorkflowExecutionStatus.FAILED:
             return await _read_failed_outcome(handle)
         case closed_status:
             return _failed_outcome("terminated", f"the sub-plan was {closed_status.name.lower().replace('_', ' ')}")
 
 
-async def _cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:
+async def _read_cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:
     document = await read_recorded_document(client, workflow_id, run_id)
     if document is None:
         return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}

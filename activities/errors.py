@@ -1,4 +1,4 @@
-"""Map failures of tool calls to Temporal: the error code, whether to retry, and when.
+"""Convert errors of tool calls to Temporal failures: choose the error code, and whether and when to retry.
 
 The server records these failures in the history of the run, so texts are truncated and secrets are redacted.
 """
@@ -120,6 +120,7 @@ _TRANSIENT_ERRORS = (
     *(ToolError, ModelFailure, ApplicationError),
     *(WorkerStopped, ToolPaused, CallDeferred, OSError, httpx.HTTPError),
 )
+"""Errors of worker tools that are retried unless `retry_decision` makes them final."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,13 @@ from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 from dagwright.tools.context import Progress
 
 MAX_INTERVAL_S = 5.0
-"""Maximum interval. A cancellation reaches an activity only in the response to a heartbeat, up to this time later."""
+"""Maximum interval. An activity receives a cancellation only in the response to its next heartbeat."""
 
 MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
-"""A heartbeat that is later than this is logged. A third of the shortest heartbeat timeout."""
+"""Delay above which a late heartbeat is logged: a third of the shortest heartbeat timeout."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 
@@ -61,16 +61,16 @@ class Heartbeats:
     """
 
     def __init__(self, info: activity.Info, *, starts: CallStarts | None = None) -> None:
-        self._attempt = info.attempt
+        self._temporal_attempt = info.attempt
         self._deferrals = earlier_deferrals(info.heartbeat_details, info.attempt)
         # Deferred attempts do not count.
         info = replace(info, attempt=info.attempt - self._deferrals.count)
         self._info, self._starts = info, starts
-        # Repeated in each heartbeat: a heartbeat without the record would delete it, and the next attempt would repeat
-        # the call.
+        # Each heartbeat repeats the start record: a heartbeat without the record would delete the record, and the next
+        # attempt would repeat the call.
         self._recorded_start = started_attempt(info.heartbeat_details)
         self._is_recording = False
-        """Whether the record is being sent. Meanwhile no other heartbeat is sent: it would report a start too early."""
+        """Whether the record is being sent. No other heartbeat is sent then: it would report the start too early."""
         self._call_count_and_attempt = (earlier_call_count(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_call_count_and_attempt = self._call_count_and_attempt
@@ -105,8 +105,8 @@ class Heartbeats:
         return self._usage
 
     @property
-    def earlier_start(self) -> int | None:
-        """Return the earlier attempt that called the tool and did not report its end."""
+    def earlier_started_attempt(self) -> int | None:
+        """Return the number of an earlier attempt that called the tool and did not report the end of the call."""
         return started_attempt(self._info.heartbeat_details)
 
     @property
@@ -138,14 +138,14 @@ class Heartbeats:
         if self._send_task is not None:
             await self._send_task
         self._call_count_and_attempt = self._earlier_call_count_and_attempt
-        self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
+        self._deferrals = DeferralReport(self._deferrals.count + 1, self._temporal_attempt, state)
         # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must contain the deferral.
         self._is_record_obsolete = True
         self._context.run(self._send)
 
     @property
-    def has_waited(self) -> bool:
-        """Return whether the last heartbeat of an earlier attempt contained a reason for waiting."""
+    def has_waited_for_store(self) -> bool:
+        """Return whether the last heartbeat of an earlier attempt reported a wait for the payload store."""
         return store_wait_reason(self._info.heartbeat_details) is not None
 
     async def record_start(self) -> None:
@@ -185,7 +185,7 @@ class Heartbeats:
 
     async def record_end(self) -> None:
         """Remove the record: the call ended and has certainly changed nothing."""
-        if self._starts is None or self._recorded_start is None or self.earlier_start is not None:
+        if self._starts is None or self._recorded_start is None or self.earlier_started_attempt is not None:
             return
         self._recorded_start, self._is_record_obsolete = None, True
         # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must not contain the record.
@@ -270,7 +270,7 @@ class Heartbeats:
         self.start()
 
     def _warn_if_late(self, timer: asyncio.TimerHandle) -> None:
-        """Log that the event loop was blocked: the attempts of all activities on the loop may time out."""
+        """Log a warning if the event loop was blocked, because all attempts on the loop may then time out."""
         late_s = self._loop.time() - timer.when()
         if late_s > LATE_S:
             _LOG.warning(
@@ -310,7 +310,7 @@ class Heartbeats:
         if self._deferrals.count:
             report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
             # The state is for the attempt directly after the deferred attempt, not for later attempts.
-            is_new = self._deferrals.attempt == self._attempt and self._deferrals.state is not None
+            is_new = self._deferrals.attempt == self._temporal_attempt and self._deferrals.state is not None
             reported[DETAIL_DEFERRED] = report | ({"state": self._deferrals.state} if is_new else {})
         if self._call_count_and_attempt[0]:
             reported[DETAIL_CALLS] = [*self._call_count_and_attempt]

@@ -102,7 +102,7 @@ class Limiter:
     def _deferral(self, reason: str | None = None) -> CallDeferred:
         return CallDeferred(reason or self.unreachable_reason, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
 
-    async def wait_in_line(self, wait_s: float) -> None:
+    async def wait_for_release(self, wait_s: float) -> None:
         """Wait until this worker releases a lease, for at most `wait_s`."""
         self._release_event.clear()
         try:
@@ -143,7 +143,7 @@ class Limiter:
 
     async def _send_all(self) -> None:
         try:
-            # Calls that a release wakes add their requests to the same message.
+            # A release wakes other calls. Let these calls add their requests to the same message.
             await asyncio.sleep(0)
             while not (message := self._next_message()).is_empty:
                 requests, self._requests = self._requests, {}
@@ -160,7 +160,7 @@ class Limiter:
         return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
 
     async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
-        """Send a message and return the answers, with delays from now; start a declared limit that does not run."""
+        """Send a message and return the answers, with delays that count from now; start a declared limit if needed."""
         subject = self.settings.subject
         try:
             return await self._exchange_once(message)

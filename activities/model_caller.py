@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import activity
 
 from dagwright.activities.call_headers import limited_subjects
-from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits, limited_call_id
+from dagwright.activities.call_limits import UNLIMITED_ADMISSION, Admission, CallLimits, limited_call_id
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.service_waits import requested_wait
 from dagwright.core.boundary.usage_reports import Usage
@@ -90,7 +90,7 @@ class ModelCaller:
             CallDeferred: the call must not be made now.
         """
         if self._limits is None:
-            return NO_LEASES
+            return UNLIMITED_ADMISSION
         subjects = [*limited_subjects(), *self._model_subjects(call, endpoint)]
         self._admission = await self._limits.admit(subjects, self._info, self._heartbeats, kind="model_call")
         return self._admission
@@ -112,7 +112,7 @@ class ModelCaller:
     async def _admit_nested_call(self, model_subjects: Sequence[Subject]) -> Admission:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
-            return NO_LEASES
+            return UNLIMITED_ADMISSION
         self._nested_call_count += 1
         model_call_id = f"{limited_call_id(self._info)}-{self._nested_call_count}"
         subjects = [*limited_subjects(), *model_subjects]

@@ -1,8 +1,7 @@
-"""The activity that sends notifications about the requests of a run: one signed POST per notification.
+"""The activity that sends notifications about the requests of a run to people: one signed POST per notification.
 
-The idempotency key of a notification is its id, in the header `webhook-id`. A retry continues after the notifications
-that were delivered, but after the death of a worker, a notification may be delivered twice. This module must not import
-workflows.
+The idempotency key of a notification is its id, in the header `webhook-id`. A retry skips the delivered notifications.
+After the death of a worker, a notification may be delivered twice. This module must not import workflows.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Pause calls of paused tools before the calls have any effect.
 
-If the tool of an attempt is paused, the attempt lets the server pause its activity and fails. The server keeps the
-call, without a slot, a timer or an event, until it is resumed. This module must not import workflows.
+If the tool of an attempt is paused, the attempt requests that the server pauses the activity, and then fails. Until the
+call is resumed, the server keeps the call without a slot, a timer or an event. This module must not import workflows.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class PausedCalls:
         await pause_call(self._client, run, info.activity_id, reason=pause.message)
         if await find_tool_pause(self._client, tool) is not None:
             return pause
-        # The tool was resumed at this moment, so no other process would resume this call.
+        # The tool was resumed while this call was being paused, so the resume may not have included this call.
         await unpause_call(self._client, run, info.activity_id)
         return None
 

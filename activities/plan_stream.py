@@ -36,9 +36,9 @@ _NODES_KEY = "nodes"
 """Key of the nodes in a response. Other dialects have other keys; their nodes are read when the plan is complete."""
 _MAX_CANDIDATES = 20
 """Maximum number of nodes that wait for other nodes; each may refer to a node that is not written yet."""
-_MAX_NODES = 50
-"""Limit of nodes that are sent before the plan is complete. Sent nodes are final, and a repair of the plan
-must be able to add nodes."""
+_MAX_ACCEPTED_NODES = 50
+"""Number of accepted nodes at which no more nodes are sent before the plan is complete. Accepted nodes are final, and a
+repair of the plan must be able to add nodes."""
 
 Node = Mapping[str, Any]
 
@@ -65,8 +65,8 @@ class PlanStream:
         """Number of nodes in this response."""
         self._candidates: list[Node] = []
         """Complete nodes that are not sent yet."""
-        self._new_nodes_event, self._is_over = asyncio.Event(), asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
+        self._new_nodes_event, self._end_event = asyncio.Event(), asyncio.Event()
+        self._send_task: asyncio.Task[None] | None = None
 
     @property
     def accepted_nodes(self) -> Sequence[Node]:
@@ -76,13 +76,13 @@ class PlanStream:
     async def resume(self) -> Sequence[Node]:
         """Return the nodes that earlier attempts and calls have sent.
 
-        First send an empty message: after it, the run ignores messages of earlier attempts and calls.
+        First send an empty message. From then on, the run ignores messages of earlier attempts and calls.
         """
         if self._info.attempt == 1 and self._info.activity_id == self._node_id:
             return ()
         accepted_ids = set(self._accepted_nodes)
         await self._signal([])
-        async for event in self._run().fetch_history_events():
+        async for event in self._run_handle().fetch_history_events():
             await decode_payloads(event, activity.client().data_converter)
             message = _planned_message_of(event)
             call = message.get("call")
@@ -101,7 +101,7 @@ class PlanStream:
 
     def feed(self, stream: ModelStream, text: str) -> None:
         """Feed the next piece of the plan."""
-        if len(self._accepted_nodes) >= _MAX_NODES or self._node_count >= MAX_PLANNED_NODES:
+        if len(self._accepted_nodes) >= _MAX_ACCEPTED_NODES or self._node_count >= MAX_PLANNED_NODES:
             return
         new_steps = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
         self._node_count += len(new_steps)
@@ -123,23 +123,23 @@ class PlanStream:
         return effects_of_call(tool, arguments if isinstance(arguments, dict) else {}).changes_nothing
 
     async def __aenter__(self) -> Self:
-        self._sender = asyncio.create_task(self._send_all())
+        self._send_task = asyncio.create_task(self._send_all())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._sender is not None
+        assert self._send_task is not None
         # Wait for the message in flight: only then are the accepted nodes known.
-        self._is_over.set()
+        self._end_event.set()
         self._new_nodes_event.set()
-        await self._sender
+        await self._send_task
 
     async def _send_all(self) -> None:
         while True:
             await self._new_nodes_event.wait()
             self._new_nodes_event.clear()
-            if self._is_over.is_set():
+            if self._end_event.is_set():
                 return
             try:
                 await self._send()
@@ -154,7 +154,7 @@ class PlanStream:
                 )
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), MESSAGE_INTERVAL_S)
+                await asyncio.wait_for(self._end_event.wait(), MESSAGE_INTERVAL_S)
 
     async def _send(self) -> None:
         candidates, self._candidates = self._candidates, []
@@ -177,7 +177,7 @@ class PlanStream:
         while has_progress:
             has_progress = False
             for node in [*remaining_candidates]:
-                if len(accepted_nodes) + len(startable_nodes) >= _MAX_NODES:
+                if len(accepted_nodes) + len(startable_nodes) >= _MAX_ACCEPTED_NODES:
                     return startable_nodes
                 if node["id"] not in self._accepted_nodes and self._can_start(
                     [*accepted_nodes, *startable_nodes, node]
@@ -193,9 +193,9 @@ class PlanStream:
     async def _signal(self, nodes: Sequence[Node]) -> None:
         message = planned_message(self._info.activity_id, self._info.attempt, offset=self._sent_count, nodes=nodes)
         self._sent_count += len(nodes)
-        await self._run().signal(wire.SIGNAL_PLANNED, message)
+        await self._run_handle().signal(wire.SIGNAL_PLANNED, message)
 
-    def _run(self) -> WorkflowHandle[Any, Any]:
+    def _run_handle(self) -> WorkflowHandle[Any, Any]:
         workflow_id = self._info.workflow_id
         assert workflow_id is not None
         return activity.client().get_workflow_handle(workflow_id, run_id=self._info.workflow_run_id)

@@ -1,8 +1,8 @@
 """Run a batch of a region in a thread, with a separate scheduler, and call the functions of the tools directly.
 
 A batch starts at least one node, and starts more nodes during its first 0.2 s. It starts no more nodes when its results
-reach a size limit or when it is cancelled. It ends at once when a node exceeds its timeout: its call cannot
-be stopped, so the thread of the batch is abandoned. This module must not import workflows.
+reach a size limit or when it is cancelled. If the call of a node exceeds its timeout, the batch ends at once: the call
+cannot be stopped, so the thread of the batch is abandoned. This module must not import workflows.
 """
 
 import threading
@@ -123,7 +123,7 @@ class RegionBatch:
             outcome = outcome or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
             if outcome.needs_activity and self._inline_nodes is None:
-                # The node stays open: when a batch ends no other node, the run calls such nodes as activities.
+                # The node stays open. If a batch returns no outcomes, the run calls the open nodes as activities.
                 self.abandon()
                 if now > until:
                     return

@@ -31,9 +31,9 @@ def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore
 
     @activity.defn(name=ACTIVITY_AWAIT_STORE)
     async def await_store(message: dict[str, Any]) -> None:
-        """Return when the store accepts a new value and returns the values that the message names.
+        """Wait until the store accepts a new value and returns the values that the message names.
 
-        A lost value does not delay the return: the call that needs the value reports the loss.
+        A lost value does not extend the wait: the call that needs the value reports the loss.
 
         Args:
             message: `refs` of values, `size_bytes` of the value to write, `pause_s` before the first request.
@@ -87,7 +87,7 @@ class StoreRetry:
         self._heartbeats = heartbeats
         self._cancellation = cancellation
         # The reason that an earlier attempt reported remains until another heartbeat replaces it.
-        self._is_wait_reported = heartbeats.has_waited
+        self._is_wait_reported = heartbeats.has_waited_for_store
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until the store responds, without a time limit, and return the result.

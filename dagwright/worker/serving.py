@@ -18,7 +18,7 @@ from temporalio.worker import Interceptor, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
-from dagwright.activities.batch_records import BatchRecords
+from dagwright.activities.batch_records import RecordsFactory
 from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_limits import CallLimits
@@ -112,7 +112,7 @@ def create_activities(
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     paused_calls, detached_calls = PausedCalls(client), DetachedCalls()
-    batch_records = BatchRecords(toolset.store, client)
+    records_factory = RecordsFactory(toolset.store, client)
     slots, deferrals = CallSlots(activity_slots), Deferrals(client)
     limits = CallLimits(client, declared_limits(toolset), task_queue=task_queue)
     tools_of = partial(
@@ -139,7 +139,7 @@ def create_activities(
         user_tools = toolset.user_tools.tools_on_queue(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
         batch_call = batch_activity(
-            BatchSetup(batch_tools, batch_records.records_of, slots, paused_calls, detached_calls, limits)
+            BatchSetup(batch_tools, records_factory.records_of, slots, paused_calls, detached_calls, limits)
         )
         region_call = region_activity(
             toolset.built_in.merge(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache

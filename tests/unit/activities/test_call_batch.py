@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities import batch_records, call_batch, detached_calls
-from dagwright.activities.batch_records import BatchRecords, StoreRecords
+from dagwright.activities.batch_records import RecordsFactory, StoreRecords
 from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_tool import CallGuards, activities_of_tools, callable_tools
 from dagwright.activities.detached_calls import BatchHeartbeats, DetachedCalls, RunningCall
@@ -293,7 +293,7 @@ async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store.is_down = True
     assert not await first_records.record(CallBatchResult())
     assert (await second_records.read_earlier_results()).detached_failures == {}
-    assert isinstance(BatchRecords(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
+    assert isinstance(RecordsFactory(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
 class _NoClient:
