@@ -23,7 +23,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class CachedResult:
-    """A stored result of a call.
+    """A cached result of a call.
 
     Args:
         content: JSON.

@@ -134,7 +134,7 @@ class Followers:
         """Node -> number of its dependencies without a result."""
 
     def count_result(self, task_id: str) -> bool:
-        """Count a result. Call this method before `apply_result`.
+        """Count the result of a task as one dependency of each follower. Call this method before `apply_result`.
 
         Returns:
             Whether a follower now has the results of all its dependencies, so that it can start.
@@ -242,8 +242,6 @@ class CallBatch:
             self._apply_records()
             self._detach_slow_calls()
 
-    # Start.
-
     def _continue_from(self, earlier_result: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
         self._call_ends, self._detached_failures, self._recorded_count = (
@@ -275,7 +273,7 @@ class CallBatch:
         return has_free_slot and len(self._running_calls) < self._batch_input.max_parallel
 
     def _cancel(self) -> None:
-        """Start no more calls, and cancel the running calls: the worker stops, or the run is cancelled."""
+        """Stop the batch if the worker stops or the run is cancelled: start no calls, and cancel the running calls."""
         self._is_cancelled = True
         self._close()
         self._wake_up()
@@ -335,8 +333,6 @@ class CallBatch:
             (call.arguments,)
         )
 
-    # Results.
-
     def _wake_up(self, task: object = None) -> None:  # noqa: ARG002 - a callback of tasks and timers
         if not self._wake.done():
             self._wake.set_result(None)
@@ -388,8 +384,6 @@ class CallBatch:
             else:
                 self._separate_tools[call.tool] = None
                 self._setup.detached_calls.add(call.activity_id, in_flight.running_call)
-
-    # Records.
 
     def _record(self) -> None:
         """Record the results so far: at once if calls wait for the record, otherwise at intervals."""

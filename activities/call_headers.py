@@ -136,7 +136,7 @@ def model_config_of_run() -> ModelConfig:
     try:
         return model_config_from_json(header)
     except ValueError:
-        # A header of another Dagwright version: use the worker's settings.
+        # The header comes from another Dagwright version, so the worker's settings apply.
         return DEFAULT_CONFIG
 
 
@@ -162,7 +162,7 @@ def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
 
 
 def owner_of_run() -> str | None:
-    """Return the owner of the API key that the run was started with; `None` if it was started without an API key."""
+    """Return the owner of the API key that started the run; `None` if the run was started without an API key."""
     owner = _header(HEADER_OWNER)
     return owner if owner is None or isinstance(owner, str) else ""
 

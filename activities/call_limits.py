@@ -1,4 +1,4 @@
-"""Admit calls under the limits across all runs, before the calls have any effect.
+"""Admit calls under limits that apply across all runs, before the calls have any effect.
 
 A limit has a subject: a tool, model, owner or template. If the service of a subject asks to wait, a hold stops all
 calls of the subject.
@@ -38,9 +38,9 @@ from dagwright.protocol.call_limit_messages import CallRequest, LimitSettings
 from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_calls, list_limits
 
 FRESH_S = 2.0
-"""Seconds for which a worker uses its list of the limits."""
+"""Age up to which the list of limits is used without loading a new list."""
 STALE_S = 10.0
-"""Seconds for which a worker uses its list while a new list is loaded."""
+"""Age up to which the list of limits is still used while a new list is loaded."""
 SHORT_WAIT_S = 1.0
 """Time after which a call that waits in its slot reports the wait. Also the shortest delay of a deferred call."""
 _LEASE_WAIT_S = 10.0
@@ -82,14 +82,14 @@ class CallLimits:
         self._client = client
         self._declared_limits = declared_limits
         self._task_queue = task_queue
-        self._are_declared = not declared_limits
-        """Whether the running limits have the declarations of this worker."""
+        self._are_limits_declared = not declared_limits
+        """Whether the running limit workflows have the limits that this worker declares."""
         self._limits: Mapping[Subject, LimitSettings] | None = None
         self._limits_loaded_at = 0.0
         self._load_task: asyncio.Task[None] | None = None
         self._limiters: dict[Subject, Limiter] = {}
         self._hold_ends: dict[Subject, float] = {}
-        """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
+        """Subject whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
     async def limiters(self, subjects: Collection[Subject]) -> Sequence[Limiter]:
         """Return the limits of a call, in the order in which the call sends requests to them.
@@ -212,9 +212,9 @@ class CallLimits:
                 subject: LimitSettings(subject, limit) for subject, limit in self._declared_limits.items()
             }
             self._limits = declared_limits | running_limits
-            if not self._are_declared:
+            if not self._are_limits_declared:
                 await self._declare(running_limits)
-                self._are_declared = True
+                self._are_limits_declared = True
         except (RPCError, LimitUnreachable) as error:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
@@ -385,7 +385,7 @@ async def _wait_in_slot(limiter: Limiter, call_id: str, heartbeats: Heartbeats, 
     """Wait until a limit lets a call start.
 
     Raises:
-        CallDeferred: the wait is long, as for a daily budget, or the limit does not respond.
+        CallDeferred: the wait is long, for example until the next daily budget, or the limit does not respond.
     """
     has_waited, lead_s = False, 0.0
     while True:

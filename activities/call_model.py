@@ -4,7 +4,7 @@ It takes a request (`dagwright.planning.model_calls.model_requests`) whose messa
 values, and returns the response, by reference if it is large. The client's own retries are off: each attempt makes one
 call, and Temporal's retry policy decides on the next attempt, with the delay that the service requested.
 
-Attempts: a response that is in the history is never requested again. If a worker dies after the model responded and
+A response that is in the history is never requested again. If a worker dies after the model responded and
 before the server recorded the response, the next attempt calls the model again, like a tool with the effects `read`. If
 the payload store does not accept a response, the attempt retries the store until its deadline and only then fails.
 """
@@ -90,7 +90,8 @@ def model_activity(
     """
     pace = HeartbeatPace()
 
-    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
+    # The activity accepts any number of arguments, so that a malformed call fails here with a reason instead of being
+    # retried forever.
     @activity.defn(name=ACTIVITY_CALL_MODEL)
     async def call_model(*arguments: Any) -> RawValue:
         heartbeats = Heartbeats(activity.info())
@@ -150,7 +151,7 @@ class _Attempt:
             response = await self._check_and_store(request, await self._call(request))
             if request.round_context is None:
                 return response
-            # In a thread: validation against a long schema would delay the heartbeats of the worker.
+            # This runs in a thread, because validation against a long schema would delay the heartbeats of the worker.
             return replace(
                 response,
                 parsed_round=await asyncio.to_thread(

@@ -1,6 +1,6 @@
 """The wrapper around every Python tool: one activity per tool, with the tool's name.
 
-An activity takes one JSON object, the arguments, and returns plain JSON; the payload's metadata describes the attempt.
+An activity takes its arguments as one JSON object and returns plain JSON. The payload's metadata describes the attempt.
 The wrapper fills in secrets and stored values, provides the idempotency key, sends heartbeats, classifies failures,
 and puts large results into the payload store. If the plan or the effects of the tool allow it, the wrapper returns
 the cached result of an equal call. This module must not import workflows.
@@ -188,7 +188,8 @@ def _fingerprint_of(spec: ToolSpec, cache: ResultCache) -> str | None:
 
 
 def _tool_activity(tool: CallableTool, name: str) -> ToolActivity:
-    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
+    # The activity accepts any number of arguments, so that a malformed call fails here with a reason instead of being
+    # retried forever.
     @activity.defn(name=name)
     async def call_tool(*arguments: Any) -> RawValue:
         info = activity.info()
@@ -356,7 +357,7 @@ class ToolAttempt:
         try:
             keywords = await self._prepare_keywords(arguments)
             await self._admit_host(keywords.get(_URL_ARGUMENT))
-        # Errors before the tool is called: arguments, a secret, a validator of the user, a hold.
+        # The tool was not called: the error comes from an argument, a secret, a validator of the user, or a hold.
         except Exception as error:
             return Outcome(error=error)
         cancellation = Cancellation()
@@ -523,7 +524,7 @@ class ToolAttempt:
         return failure
 
     async def _decide(self, error: BaseException, details: dict[str, Any]) -> tuple[BaseException, RetryDecision]:
-        """Return the error to report, and whether the call is retried; add the details that a retry needs."""
+        """Return the error to report, and whether the call is retried; add data for the retry to `details`."""
         decide = retry_decision if self._spec.declaration.worker is None else worker_tool_retry_decision
         error, decision = await self._deferral_or_error(error, decide(error, self._effects))
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:

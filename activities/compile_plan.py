@@ -87,7 +87,7 @@ def compile_activity(
         search_attribute_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
 
         async def compile_for_transfer() -> PlanForTransfer:
-            # In a thread: compiling a large plan would delay all heartbeats of this worker.
+            # This runs in a thread, because compiling a large plan would delay all heartbeats of this worker.
             compiled_plan = await _compile(message, scope)
             return await split_for_transfer(compiled_plan, scope.store)
 

@@ -111,7 +111,7 @@ class Heartbeats:
 
     @property
     def call_count(self) -> int:
-        """Return how many attempts, including this attempt, have called the tool; without records, all attempts."""
+        """Return how many attempts, with this attempt, have called the tool. Without records, every attempt counts."""
         return self._info.attempt if self._starts is None else self._call_count_and_attempt[0]
 
     @property
@@ -156,7 +156,7 @@ class Heartbeats:
         """
         if self._starts is None:
             return
-        # Heartbeats continue while the call waits for a slot.
+        # Heartbeats continue while the call waits for a record slot.
         async with self._starts.record_slots:
             await self._record_start(self._starts)
 

@@ -174,7 +174,7 @@ class Limiter:
         sent_at = time.monotonic()
         reply = await send_limit_message(self._client, self.settings.subject, message)
         received_at = time.monotonic()
-        # The limit replied between these two times, so they bound the offset of its clock.
+        # The limit replied between these two times, so the two times bound the clock offset.
         min_offset_s, max_offset_s = reply.now - received_at, reply.now - sent_at
         self._clock_offset_s = (
             min_offset_s if self._clock_offset_s is None else min(max(self._clock_offset_s, min_offset_s), max_offset_s)
@@ -203,7 +203,7 @@ class Limiter:
                 # Also fail the requests of the next message: nothing would send that message.
                 requests, self._requests = {**requests, **self._requests}, {}
                 _fail(requests, error)
-                # Send the rest again with the next message; if a release is lost, its lease expires.
+                # Send the releases and the usage again with the next message. If a release is lost, its lease expires.
                 self._releases += message.releases
                 self._tokens += message.tokens
                 self._usage += message.usage

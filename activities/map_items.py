@@ -28,7 +28,7 @@ from dagwright.core.scheduler.map_items import MAX_KEY_BYTES, stored_list_from_j
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 _INLINE_ITEMS_BYTES = 256 * 1024
-"""Total JSON size of the items that a map batch has inline; an item that exceeds its share stays in the store."""
+"""JSON size limit of all items that a map batch has inline; an item that exceeds its share stays in the store."""
 
 
 def map_activities(values: LargeValues) -> list[Callable[..., Any]]:

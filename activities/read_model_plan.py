@@ -37,7 +37,8 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
         tools: tools of the worker, for a plan without a list of permitted tools.
     """
 
-    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
+    # The activity accepts any number of arguments, so that a malformed call fails here with a reason instead of being
+    # retried forever.
     @activity.defn(name=ACTIVITY_READ_MODEL_PLAN)
     async def read_model_plan(*arguments: Any) -> RawValue:
         info = activity.info()

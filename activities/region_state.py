@@ -172,7 +172,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
     try:
         reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["node_ends"]}
         outside_ids = [node.id for node in region.plan.nodes if node.kind == "external"]
-        # A node outside the region without a reported outcome has completed, and no node of the region reads its
+        # If the outcome of an outside node is not reported, the node has completed, and no node of the region reads its
         # result.
         outside_ends = [
             (node_id, reported_ends.get(node_id) or Record(NodeStatus.COMPLETED)) for node_id in outside_ids

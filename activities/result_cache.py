@@ -1,7 +1,7 @@
 """Cache of `pure` and `read` tool results for equal calls: in the memory of a process and in the payload store.
 
 One `ResultCache` serves all calls of a worker. The cache never makes a call fail. A store that does not respond is
-skipped for a while and an unreadable entry counts as missing; in both cases the tool is called. This module must not
+skipped for a while. An unreadable entry counts as missing. In both cases the tool is called. This module must not
 import workflows.
 """
 

@@ -165,7 +165,7 @@ class _Attempt:
         await self._run_in_thread(run_nodes)
         region_state, batch = region_states[0], self._batch
         assert batch is not None
-        # If the batch has large results, the report from the thread contains them inline and is built again.
+        # If the batch has large results, the report from the thread contains them inline, so it is built again.
         is_usable = bool(reports) and not (batch.large_result_nodes or batch.long_failures)
         content = reports[0] if is_usable else region_state.report(batch)
         ref = await self._store_retry.retry(lambda: store.put(content))
@@ -226,8 +226,8 @@ def _start_thread(run_nodes: BatchFunction, calls: PureCalls) -> "asyncio.Future
         try:
             with short_switch_interval:
                 context.run(run_nodes)
-        # The outermost frame of this thread: an unexpected error must fail the attempt, which would otherwise wait
-        # forever.
+        # This is the outermost frame of the thread. An unexpected error must fail the attempt, which would otherwise
+        # wait forever.
         except BaseException as raised_error:
             error = raised_error
         finally:

@@ -99,8 +99,8 @@ async def _run_in_thread(run: ToolRun) -> Outcome:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, outcome)
 
-    # One thread per call, as many as the worker has activity slots; daemon threads, so that a hanging tool
-    # does not keep a stopped worker alive.
+    # Each call has a separate thread, so the activity slots of the worker limit the number of threads. The threads are
+    # daemons, so that a hanging tool does not keep a stopped worker alive.
     threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
     if not await _wait_until_ended(future, run, stop=lambda: None):
         return Outcome(error=_worker_stopped_error())
@@ -111,7 +111,7 @@ async def _run_in_thread(run: ToolRun) -> Outcome:
 
 
 async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
-    """Wait for `future`; the first cancellation requests the tool to stop. Return whether the tool ended.
+    """Wait for `future`; at the first cancellation, request that the tool stops. Return whether the tool ended.
 
     If the worker stops and the tool may continue, the stop request is delayed.
     """
@@ -187,7 +187,7 @@ def _is_slow_to_encode(value: Any) -> bool:
                 return True
             stack += current_value.values() if isinstance(current_value, dict) else current_value
         elif not isinstance(current_value, int | float | None):
-            # Another type, such as a pydantic model; only its own encoder knows its parts.
+            # The value has another type, such as a pydantic model. Only an encoder knows the parts of the value.
             remaining_size -= _MAX_SHORT_SIZE // 10
     return remaining_size <= 0
 

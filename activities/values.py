@@ -24,8 +24,9 @@ T = TypeVar("T")
 MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Cache limit in bytes of JSON; the parsed values take several times as much memory."""
 RETRY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Pauses before the store is queried again. A call survives an outage of a few seconds without a new attempt, which
-could repeat its effect. In a longer outage the attempt fails, and Temporal's retry policy applies."""
+"""Pauses before the store is queried again. A call survives an outage of a few seconds without a new attempt: a
+new attempt could repeat the effect of the call. In a longer outage the attempt fails, and Temporal's retry policy
+applies."""
 
 
 FAILURE_TIMEOUT_S = 5.0

@@ -1,8 +1,8 @@
 """Streaming parser for JSON plans: returns each step as soon as the text contains the last character of the step.
 
 The parser accepts a text in chunks of any size, and its result does not depend on the chunks. It only finds the start
-and end of each step. `read_value`, which also parses complete texts, parses the step. Whether the plan as a whole is
-valid is checked when the plan is complete, not here.
+and end of each step. `read_value`, which also parses complete texts, parses the step. The whole plan is validated
+later, when the plan is complete.
 """
 
 import re
@@ -85,7 +85,7 @@ class JsonStepParser:
 
     Args:
         problem: why a step could not be read. The parser then finds no more steps.
-        is_complete: the JSON value of the plan is closed.
+        is_complete: whether the JSON value of the plan is closed.
         key: key of the list of steps; `None` if the list is not found yet, or is the plan itself.
 
     Complexity: linear in the length of the text, for any chunks.

@@ -1,9 +1,9 @@
 """Read references and IDs as models write them in Dagwright's dialects: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
 
-A number can denote a node in three ways: as the number in its ID, or as its position, counted from 1 or from 0. All
-numbers of a plan are interpreted in the same way. An interpretation is possible if every number has a node and there is
-no dependency cycle. The number in the IDs takes precedence. If counting from 1 and from 0 are both possible, the plan
-is rejected.
+A number can denote a node in three ways: as the number in the node's ID, or as the node's position, counted from 1 or
+from 0. All numbers of a plan are interpreted in the same way. An interpretation is possible if every number has a node
+and there is no dependency cycle. Numbers in IDs take precedence over positions. If counting from 1 and from 0 are both
+possible, the plan is rejected.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The subset of YAML that JSON can express: one document, string keys, no tags, the core schema of YAML 1.2.
 
-Values are built from the events of libyaml, without recursion. PyYAML's own loaders read YAML 1.1 (`no` and `on` are
-booleans there, `2024-01-15` a date), keep the last of duplicate keys, and do not limit aliases.
+Values are built from the events of libyaml, without recursion. PyYAML's own loaders keep the last of duplicate keys,
+do not limit aliases, and read YAML 1.1, in which `no` and `on` are booleans and `2024-01-15` is a date.
 """
 
 import re
@@ -85,7 +85,7 @@ def _specific_meaning(text: str, line: int, column: int, message: str) -> str | 
 
 
 def _line_and_column(text: str, position: int | None) -> tuple[int, int]:
-    """Return line and column of a character that YAML does not allow; the library reports its position in bytes."""
+    """Return line and column of a character that YAML does not allow; the library reports the position in bytes."""
     text_before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
     return text_before.count("\n"), len(text_before) - text_before.rfind("\n") - 1
 
