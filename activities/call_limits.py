@@ -293,8 +293,8 @@ class _AdmissionRequest:
         self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
         """Limit -> lead of the next request: minimum seconds until the start. A call whose answers are late needs a
         lead, or it would miss every start. The next attempt of a deferred call keeps the leads."""
-        latest_limit = self._deferring_limits[0] if self._deferring_limits else None
-        self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != latest_limit)
+        latest_deferring_limit = self._deferring_limits[0] if self._deferring_limits else None
+        self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != latest_deferring_limit)
         self._kind: RequestKind = kind
         self._call_id = limited_call_id(info)
         self._heartbeats = heartbeats

@@ -249,7 +249,7 @@ class ToolAttempt:
         # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if tool.spec.declaration.is_pinned else None) or tool.spec.version
         self._fingerprint = tool.fingerprint
-        self._pauses = tool.guards.paused_calls if heartbeats is None else None
+        self._paused_calls = tool.guards.paused_calls if heartbeats is None else None
         self._started_at = time.monotonic()
         starts = tool.guards.starts if effects is Effects.WRITE else None
         self._deferrals = tool.guards.deferrals
@@ -321,9 +321,9 @@ class ToolAttempt:
         if self._heartbeats.earlier_started_attempt is not None:
             return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
-        if self._pauses is not None and self._effects is not Effects.PURE:
+        if self._paused_calls is not None and self._effects is not Effects.PURE:
             # Use the name in the call, which may be an alias: `tool resume` finds paused calls by this name.
-            tool_pause = await self._pauses.pause_if_tool_is_paused(self._info.activity_type)
+            tool_pause = await self._paused_calls.pause_if_tool_is_paused(self._info.activity_type)
             if tool_pause is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
         try:

@@ -60,7 +60,7 @@ class PlanStream:
         self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted_nodes}
         self._sent_count = 0
         """Number of nodes that this attempt has sent."""
-        self._steps = JsonStepParser()
+        self._step_parser = JsonStepParser()
         self._node_count = 0
         """Number of nodes in this response."""
         self._candidates: list[Node] = []
@@ -103,9 +103,9 @@ class PlanStream:
         """Feed the next piece of the plan."""
         if len(self._accepted_nodes) >= _MAX_ACCEPTED_NODES or self._node_count >= MAX_PLANNED_NODES:
             return
-        new_steps = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
+        new_steps = [step.value for step in self._step_parser.feed(text)][:MAX_PLANNED_NODES]
         self._node_count += len(new_steps)
-        if not new_steps or self._steps.key != _NODES_KEY:
+        if not new_steps or self._step_parser.key != _NODES_KEY:
             return
         response = stream.from_strict({_NODES_KEY: new_steps})
         for node in response[_NODES_KEY] if isinstance(response, dict) else ():

@@ -65,7 +65,7 @@ def region_activity(
         for name, spec in tools.items()
         if spec.declaration.effects is Effects.PURE
     }
-    regions = RegionCache()
+    region_cache = RegionCache()
 
     @activity.defn(name=ACTIVITY_RUN_REGION)
     async def run_region(message: dict[str, Any]) -> RawValue:
@@ -77,7 +77,7 @@ def region_activity(
         )
         attempt = _Attempt(tools, environment, values, cache=batch_cache, cancellation=cancellation, info=info)
         try:
-            result = await attempt.run_batch(message, regions, store=store)
+            result = await attempt.run_batch(message, region_cache, store=store)
         except (ValueError, PayloadMissing, PayloadDamaged) as error:
             raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=result))
@@ -108,12 +108,12 @@ class _Attempt:
         self._calls = PureCalls(self._workflow_id, environment, load=load, cancellation=self._cancellation, cache=cache)
         self._batch: RegionBatch | None = None
 
-    async def run_batch(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
+    async def run_batch(self, message: Mapping[str, Any], region_cache: RegionCache, *, store: PayloadStore) -> bytes:
         """Run a batch and return its result; send heartbeats all the time, even while the store does not respond."""
         self._heartbeats.start()
         try:
             if "inner" in message:
-                return await self._run_offloaded_batch(message, regions, store=store)
+                return await self._run_offloaded_batch(message, region_cache, store=store)
             return await self._run_inline(message)
         finally:
             self._heartbeats.stop()
@@ -132,11 +132,11 @@ class _Attempt:
         return pydantic_core.to_json(self._batch.result())
 
     async def _run_offloaded_batch(
-        self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore
+        self, message: Mapping[str, Any], region_cache: RegionCache, *, store: PayloadStore
     ) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
         batch_input = read_offloaded_batch(message)
-        cached_state = regions.pop(self._workflow_id, batch_input)
+        cached_state = region_cache.pop(self._workflow_id, batch_input)
         stored_region = (
             None
             if cached_state is not None
@@ -172,7 +172,7 @@ class _Attempt:
         result = region_state.result(batch, ref)
         if not self._cancellation.is_requested:
             # A cancelled batch may have stopped inside a node, so this process does not continue the region.
-            regions.put(self._workflow_id, batch_input, region_state, ref=ref)
+            region_cache.put(self._workflow_id, batch_input, region_state, ref=ref)
         return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:

@@ -42,7 +42,7 @@ class TextHeartbeats:
     """
 
     def __init__(self, field: str, *, heartbeats: Heartbeats, attempt: int, pace: HeartbeatPace) -> None:
-        self._text = VisibleText(field)
+        self._visible_text = VisibleText(field)
         self._heartbeats = heartbeats
         self._attempt = attempt
         self._pace = pace
@@ -66,7 +66,7 @@ class TextHeartbeats:
 
     def feed(self, stream: ModelStream, text: str) -> None:  # noqa: ARG002 - the signature of a stream callback
         """Feed the next piece of the response."""
-        self._text.add(text)
+        self._visible_text.add(text)
         if self._timer is not None:
             return
         wait_s = self._reported_at + self._pace.pause_s - self._loop.time() if self._reported_text else 0.0
@@ -77,7 +77,7 @@ class TextHeartbeats:
 
     def _report(self) -> None:
         self._timer = None
-        text = self._text.text
+        text = self._visible_text.text
         if text != self._reported_text:
             self._reported_text, self._reported_at = text, self._loop.time()
             self._heartbeats.report_text(heartbeat_text_of(text, attempt=self._attempt))

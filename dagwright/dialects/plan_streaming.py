@@ -185,7 +185,7 @@ class JsonStepParser:
         elif character == ",":
             self._last_root_text = ""
         else:
-            self._mode = "slash" if character == "/" else "line"
+            self._mode = "slash" if character == "/" else "line_comment"
         return match.end()
 
     def _enter_bracket(self, character: str, at: int) -> None:
@@ -244,18 +244,18 @@ class JsonStepParser:
         return at + 1
 
     def _read_slash(self, at: int) -> int:
-        next_mode = {"/": "line", "*": "block"}.get(self._chunk[at])
+        next_mode = {"/": "line_comment", "*": "block_comment"}.get(self._chunk[at])
         self._mode = next_mode or "value"
         return at + 1 if next_mode else at
 
-    def _read_line(self, at: int) -> int:
+    def _read_line_comment(self, at: int) -> int:
         end = self._chunk.find("\n", at)
         if end < 0:
             return len(self._chunk)
         self._mode = "value"
         return end + 1
 
-    def _read_block(self, at: int) -> int:
+    def _read_block_comment(self, at: int) -> int:
         end = self._chunk.find("*", at)
         if end < 0:
             return len(self._chunk)
@@ -264,7 +264,7 @@ class JsonStepParser:
 
     def _read_star(self, at: int) -> int:
         character = self._chunk[at]
-        self._mode = "value" if character == "/" else "star" if character == "*" else "block"
+        self._mode = "value" if character == "/" else "star" if character == "*" else "block_comment"
         return at + 1
 
     def _read_undecidable(self, _: int) -> int:
@@ -278,8 +278,8 @@ _MODES: Final[Mapping[str, Callable[[JsonStepParser, int], int]]] = {
     "text": JsonStepParser._read_text,
     "escape": JsonStepParser._read_escape,
     "slash": JsonStepParser._read_slash,
-    "line": JsonStepParser._read_line,
-    "block": JsonStepParser._read_block,
+    "line_comment": JsonStepParser._read_line_comment,
+    "block_comment": JsonStepParser._read_block_comment,
     "star": JsonStepParser._read_star,
     "undecidable": JsonStepParser._read_undecidable,
 }

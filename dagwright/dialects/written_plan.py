@@ -150,17 +150,19 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
     return replace(document, plan=plan, problems=[*document.problems, *problems]), repairs
 
 
-def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
+def _near_names(name: str, normalized_names: Mapping[str, str]) -> list[str]:
     """Return the tool that a name clearly means; several if the name is ambiguous; empty if no tool is similar.
 
     Args:
-        tools: name -> the name in lower case without punctuation.
+        normalized_names: name of a tool -> the name in lower case without punctuation.
     """
     normalized_name = _normalize(name)
-    equal_names = [tool for tool, normalized_tool in tools.items() if normalized_tool == normalized_name]
+    equal_names = [tool for tool, normalized_tool in normalized_names.items() if normalized_tool == normalized_name]
     if equal_names:
         return equal_names
-    scores = ((_similarity(normalized_name, normalized_tool), tool) for tool, normalized_tool in tools.items())
+    scores = (
+        (_similarity(normalized_name, normalized_tool), tool) for tool, normalized_tool in normalized_names.items()
+    )
     best_matches = sorted(
         ((score, tool) for score, tool in scores if score >= _CANDIDATE_SCORE), key=lambda match: -match[0]
     )[:4]
