@@ -389,7 +389,7 @@ def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
 def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
     sub_plan = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
-    # A model may not declare a call idempotent. `read` is kept, because it follows from the arguments of the call.
+    # A model must not declare a call idempotent. `read` is kept, because it follows from the arguments of the call.
     effects = None if node.effects == Effects.IDEMPOTENT else node.effects
     return replace(node, approval=approval, effects=effects, sub_plan=sub_plan)
 

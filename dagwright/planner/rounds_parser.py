@@ -2,7 +2,7 @@
 
 The activity that called the model also parses the answer, so a round needs no second activity. The answer is checked
 against the state of the run at the time of the call. The answer is untrusted: it may use only the worker tools of the
-prompt, existing slots, and arguments that the worker tools accept, and may not repeat completed work.
+prompt, existing slots, and arguments that the worker tools accept. It must not repeat completed work.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

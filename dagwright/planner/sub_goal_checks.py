@@ -335,8 +335,8 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
     """Yield the problems of the slots that a worker tool requires.
 
     No required slot may be missing. The planner may write the value of a slot that a `support` worker tool requires,
-    because such a tool only looks the value up. A deliverable would present a value that the planner wrote as if a
-    worker tool had found it.
+    because such a tool only looks the value up. A deliverable must not get a value from the planner: the person would
+    read the value as if a worker tool had found it.
     """
     for slot in null_or_omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"

@@ -1,6 +1,6 @@
 """Fairness of runs: the server gives the tasks of each key a share of the worker slots, in proportion to the weight.
 
-Activities and child runs inherit key and weight of their run: the server fills them in if a command omits them.
+Activities and child runs inherit key and weight of their run: the server adds both if a workflow command omits them.
 """
 
 from collections.abc import Mapping

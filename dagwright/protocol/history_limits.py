@@ -62,8 +62,8 @@ class HistoryLimits:
     def may_continue_as_new(self, use: HistoryUse) -> bool:
         """Return whether the run may continue as new as soon as the server suggests continue-as-new.
 
-        A run whose history is mostly a large snapshot may not: its executions would do little more than pass on the
-        snapshot.
+        The result is false while the history is mostly a large snapshot: the execution would do little more than pass
+        on the snapshot.
         """
         baseline_bytes = self._baseline.size_bytes
         return baseline_bytes <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline_bytes

@@ -46,7 +46,7 @@ class RunInput:
         plan: a plan as written, in any dialect; an activity compiles it.
         compiled: a compiled plan.
         pages: references of the pages of a large compiled plan in the payload store.
-        inputs, context: values by name; those of a sub-plan may be in the payload store.
+        inputs, context: values by name; the values of a sub-plan may be in the payload store.
         max_in_flight: maximum number of tasks in flight.
         deadline_s: deadline of the whole run in seconds.
         notifies: whether the webhook of the workers is notified of requests.

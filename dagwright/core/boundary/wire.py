@@ -337,7 +337,8 @@ MEMO_ROOT = "dagwright_root"
 MEMO_PATH = "dagwright_path"
 """Workflow memo of the run of a sub-plan: list of the tasks on the path from its top-level run, topmost first."""
 MEMO_REQUESTS = "dagwright_requests"
-"""Workflow memo: the open requests as `protocol.listings` reads them. Valid while the run has `SEARCH_AWAITING`."""
+"""Workflow memo: the open requests as `protocol.listings` reads them. They are only valid while the run has
+`SEARCH_AWAITING`."""
 MEMO_ERROR = "dagwright_error"
 """Workflow memo of a failed run: `{"code", "message", "node_id"}`."""
 

@@ -7,7 +7,7 @@ only the parts that it reads and not the whole results around them.
 The package of the CEL library imports an interactive shell (prompt_toolkit and more). The import takes 0.15 s, longer
 than most commands. Therefore only this module imports the package, when it compiles the first condition.
 
-This module must not import the scheduler. It evaluates no conditions, only the string literals in them.
+This module must not import the scheduler. The module evaluates no conditions, only the string literals in conditions.
 """
 
 import re

@@ -46,7 +46,7 @@ class BadReferences(Exception):
 
     Args:
         invalid_references: in the order of the text.
-        parts: the other parts of the text.
+        parts: the valid parts of the text.
     """
 
     def __init__(self, invalid_references: Iterable[BadReference], parts: Template) -> None:
