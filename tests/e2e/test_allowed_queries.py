@@ -9,7 +9,7 @@ from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.figures import MAX_TABLES, Table, tables_of
 from dagwright_maritime.search.client import open_client
-from dagwright_maritime.search.requests import QueryInvalid, execute_query, validation_error
+from dagwright_maritime.search.requests import QueryInvalid, execute_query, rejection_reason
 from dagwright_maritime.search.results import bucket_list
 from dagwright_maritime.search.tables import document_table, group_tables
 from dagwright_maritime.slots import EsResults
@@ -47,7 +47,7 @@ async def test_valid_query_runs_and_its_results_are_shown(opensearch: AsyncOpenS
     query = parse_or_none(INDEX, body)
     if query is None:
         return
-    error = await validation_error(opensearch, query, LIMITS)
+    error = await rejection_reason(opensearch, query, LIMITS)
     if error is not None:
         with pytest.raises(QueryInvalid):
             await execute_query(opensearch, query, LIMITS)

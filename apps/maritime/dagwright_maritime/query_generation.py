@@ -18,7 +18,7 @@ from dagwright_maritime.query_execution import index_missing_error
 from dagwright_maritime.query_prompt import ANSWER, TASK
 from dagwright_maritime.search.limits import Check, QueryRejected
 from dagwright_maritime.search.read_only import CheckedQuery, parse_query
-from dagwright_maritime.search.requests import IndexMissing, validation_error
+from dagwright_maritime.search.requests import IndexMissing, rejection_reason
 from dagwright_maritime.search.results import SearchResultTooLarge
 from dagwright_maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
 
@@ -108,7 +108,7 @@ async def _validate(search: Search, parsed_query: ParsedQuery) -> None:
         GiveUp: the index no longer exists.
     """
     try:
-        problem = await validation_error(search.client, parsed_query.query, search.limits)
+        problem = await rejection_reason(search.client, parsed_query.query, search.limits)
     except SearchResultTooLarge as error:
         raise InvalidAnswer(str(error)) from None
     except IndexMissing as error:

@@ -16,8 +16,8 @@ from dagwright_maritime.search.limits import Check, Json, Path, present_members
 ConditionCheck = Callable[[Check, Any, Path, int], Json]
 
 _COUNT_OR_PERCENTAGE = re.compile(r"-?[0-9]{1,3}%?")
-_FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
-_ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
+_DATE_FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
+_TIME_ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
 _WEIGHTED_FIELD = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
 _WILDCARDS = re.compile(r"[*?]")
 _FUZZINESS = ("auto", "0", "1", "2")
@@ -52,11 +52,11 @@ def check_date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> 
     checked_body: Json = {}
     if "format" in body:
         checked_body["format"] = check.text(
-            body["format"], (*path, "format"), pattern=_FORMAT, expected="a format of dates"
+            body["format"], (*path, "format"), pattern=_DATE_FORMAT, expected="a format of dates"
         )
     if "time_zone" in body:
         checked_body["time_zone"] = check.text(
-            body["time_zone"], (*path, "time_zone"), pattern=_ZONE, expected="a time zone"
+            body["time_zone"], (*path, "time_zone"), pattern=_TIME_ZONE, expected="a time zone"
         )
     return present_members(checked_body)
 
@@ -182,7 +182,7 @@ def _check_full_text(check: Check, body: Json, path: Path) -> Json:
 
 
 def _check_minimum_should_match(check: Check, body: Json, path: Path) -> Json:
-    """Return `minimum_should_match`."""
+    """Return an object with the checked `minimum_should_match`; without that parameter, return an empty object."""
     if "minimum_should_match" not in body:
         return {}
     minimum = body["minimum_should_match"]

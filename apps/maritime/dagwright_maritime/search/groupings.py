@@ -21,7 +21,7 @@ _FIXED_INTERVAL = re.compile(r"[1-9][0-9]{0,3}d")
 _CALENDAR_INTERVAL = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
 """`1m` is not allowed, because it means a minute."""
 _VALUES_PER_FIGURE = {"stats": 5, "percentiles": 7}
-"""Number of values of a figure that has several; for percentiles, of the default percents."""
+"""Number of values of figures with several values; for `percentiles`, the number of default percents."""
 _DATE_TYPES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
 MAX_GROUPINGS = 30

@@ -73,6 +73,9 @@ class QueryRejected(ValueError):
 class Check:
     """The check of one query: limits, counters and problems.
 
+    The methods for parts of the query return the checked part. For an invalid part, they add a problem and return
+    `None` or an empty value.
+
     Args:
         field_types: type of each field; `None` if unknown, in which case any field name is accepted.
     """
@@ -109,7 +112,7 @@ class Check:
         return str(name), member
 
     def field_name(self, value: Any, path: Path) -> str | None:
-        """Return a field name; a pattern is a problem."""
+        """Return a field name; a pattern or an unknown field is a problem."""
         if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS or _FIELD.fullmatch(value) is None:
             self.add_problem(path, f"{_short_json(value)} is not a field name")
             return None

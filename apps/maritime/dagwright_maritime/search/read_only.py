@@ -91,21 +91,21 @@ def _check_size(body: Any, check: Check) -> bool:
 
 
 def _check_body(check: Check, body: Json) -> Json:
-    fields = check.allowed_members(body, (), keys=_KEYS)
-    if "aggs" in fields and "aggregations" in fields:
+    members = check.allowed_members(body, (), keys=_KEYS)
+    if "aggs" in members and "aggregations" in members:
         check.add_problem(("aggregations",), "aggs and aggregations are synonyms; use one of them")
-    groups = fields.get("aggs", fields.get("aggregations"))
-    checked_body: Json = {"query": check_condition(check, fields.get("query", {"match_all": {}}), ("query",))}
+    groups = members.get("aggs", members.get("aggregations"))
+    checked_body: Json = {"query": check_condition(check, members.get("query", {"match_all": {}}), ("query",))}
     if groups is not None:
         checked_body["aggs"] = check_groupings(check, groups, ("aggs",))
-    if "sort" in fields:
-        checked_body["sort"] = check_sort(check, fields["sort"], ("sort",))
-    if "_source" in fields:
-        checked_body["_source"] = check_source(check, fields["_source"], ("_source",))
-    if "track_total_hits" in fields and fields["track_total_hits"] is not True:
+    if "sort" in members:
+        checked_body["sort"] = check_sort(check, members["sort"], ("sort",))
+    if "_source" in members:
+        checked_body["_source"] = check_source(check, members["_source"], ("_source",))
+    if "track_total_hits" in members and members["track_total_hits"] is not True:
         check.add_problem(("track_total_hits",), "all hits are always counted; remove track_total_hits")
-    checked_body |= _check_window(check, fields, default_size=DEFAULT_ROWS if groups is None else 0)
-    return present_members({**checked_body, "track_total_hits": True, "timeout": _timeout(check, fields)})
+    checked_body |= _check_window(check, members, default_size=DEFAULT_ROWS if groups is None else 0)
+    return present_members({**checked_body, "track_total_hits": True, "timeout": _timeout(check, members)})
 
 
 def _check_window(check: Check, body: Json, *, default_size: int) -> Json:
@@ -128,7 +128,7 @@ def _check_window(check: Check, body: Json, *, default_size: int) -> Json:
 
 
 def _check_search_after(check: Check, value: Any) -> list[Any]:
-    """Return the sort values of the last document; null for a missing value."""
+    """Return the sort values of the last document of the previous page; a value may be null."""
     if not isinstance(value, list):
         check.add_problem(("search_after",), "expected a list")
         return []

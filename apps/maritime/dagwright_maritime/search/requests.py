@@ -83,7 +83,7 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
     return parse_result(response, query.aggregations, limits)
 
 
-async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> str | None:
+async def rejection_reason(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> str | None:
     """Return why the server rejects a query, `None` if it is valid.
 
     The server validates the conditions without running them. Aggregations and the sort order can only be validated by

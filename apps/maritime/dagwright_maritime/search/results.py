@@ -63,7 +63,7 @@ class SearchResult:
     Args:
         hits: the documents as they were stored, in the order of the query.
         sort_values: the sort values of each document; empty without a sort order.
-        groups: the aggregations, as the server returned them.
+        groups: the aggregations of the response, in the order of the query.
         total: number of matching documents.
         omitted: number of found documents that do not fit into the size limit.
         problems: reasons why the result is incomplete, one sentence per reason.
@@ -83,7 +83,6 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
     """Return the result from a response of the server.
 
     Args:
-        response: the response.
         aggregations: the aggregations of the query.
 
     Raises:
@@ -144,10 +143,10 @@ def omitted_documents(grouping: Mapping[str, Any]) -> int:
 
 
 def figures_of(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the figures of a group without its nested groups, as name and value; multi-value figures yield each part.
+    """Yield the name and value of each figure of a group, without its nested groups; a figure may have several parts.
 
     A value is a number, `None` if missing, a list of documents, or a text. The server returns a date as milliseconds
-    and as a text; the text is used. The sum of dates is omitted, if it is recognized as such.
+    and as a text; the text is used. In `stats`, a sum of dates is omitted.
     """
     for name, figure in group.items():
         if not isinstance(figure, Mapping) or bucket_list(figure) is not None:

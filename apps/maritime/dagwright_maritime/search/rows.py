@@ -39,7 +39,7 @@ def _check_sort_field(check: Check, value: Any, path: Path) -> Json:
 
 
 def check_source(check: Check, value: Any, path: Path) -> Any:
-    """Return the requested fields of documents: a boolean, or field names."""
+    """Return the requested fields of documents: a boolean, field names, or an object with `includes` and `excludes`."""
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):

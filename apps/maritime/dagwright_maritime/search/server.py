@@ -192,12 +192,12 @@ class LocalSearch:
     def _log_lines(self, log_size: int) -> list[str]:
         """Return the last lines of the log after its first `log_size` bytes."""
         try:
-            text = self.log_path.read_bytes()
+            log = self.log_path.read_bytes()
         except FileNotFoundError:
             return []
         # A log that was rotated is shorter.
-        new_text = text[log_size:] if len(text) >= log_size else text
-        return new_text.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
+        new_log = log[log_size:] if len(log) >= log_size else log
+        return new_log.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
 
     @property
     def _record_path(self) -> Path:

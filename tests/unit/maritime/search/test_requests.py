@@ -19,8 +19,8 @@ from dagwright_maritime.search.requests import (
     execute_query,
     read_mapping,
     read_types,
+    rejection_reason,
     translate_error,
-    validation_error,
 )
 
 
@@ -160,7 +160,7 @@ async def test_timeout_of_each_request_is_the_query_timeout_plus_a_grace_period(
     body = {"sort": [{"port": "asc"}]}
     query = parse_query("goods-a", body, prefix="goods", check=Check(limits, {"port": "keyword"}))
     await execute_query(client, query, limits)
-    assert await validation_error(client, query, limits) is None
+    assert await rejection_reason(client, query, limits) is None
     assert await read_types(client, "goods-a", limits) == {"port": "keyword"}
     assert await read_mapping(client, "goods-a", limits) == {"properties": {"port": {"type": "keyword"}}}
     requests = ["search", "validate_query", "search", "get_mapping", "get_mapping"]
