@@ -18,7 +18,7 @@ from dagwright_maritime.metadata import metadata_lookup
 from dagwright_maritime.metadata_explanation import explain_metadata
 from dagwright_maritime.model_answers import MAX_ANSWERS
 from dagwright_maritime.query_execution import es_query_exec
-from dagwright_maritime.question_analysis import analyze_results
+from dagwright_maritime.result_analysis import analyze_results
 from dagwright_maritime.search.client import open_client
 from tests.support.search import TODAY, Maritime
 

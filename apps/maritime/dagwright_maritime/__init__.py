@@ -1,9 +1,9 @@
 """Worker tools that answer questions about shipments from a search server, and a loader for generated
 shipments.
 
-`indices` defines names and mappings; `python -m dagwright_maritime load` fills the indices with generated shipments.
-`--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the indices with `connect_search`,
-`check_query` and `run_query`.
+`indices` defines the names and mappings of the search indices; `python -m dagwright_maritime load` fills the indices
+with generated shipments. `--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the
+indices with `connect_search`, `check_query` and `run_query`.
 """
 
 from dagwright_maritime.clarification import clarify_question
@@ -13,7 +13,7 @@ from dagwright_maritime.metadata import metadata_lookup
 from dagwright_maritime.metadata_explanation import explain_metadata
 from dagwright_maritime.query_execution import check_query, es_query_exec, page_query, run_query
 from dagwright_maritime.query_generation import es_query_gen
-from dagwright_maritime.question_analysis import analyze_results
+from dagwright_maritime.result_analysis import analyze_results
 from dagwright_maritime.result_display import show_results
 from dagwright_maritime.slots import EsQuery, EsResults
 

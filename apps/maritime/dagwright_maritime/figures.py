@@ -21,11 +21,11 @@ _MAX_COMPARED_ROWS = 5
 _MAX_DISTINCT_TEXTS = 8
 """Maximum number of distinct texts of a document field that get their own table."""
 _SUMMABLE_KINDS = ("sum", "value_count")
-"""Kinds of figures that can be added over groups, so each group has a share."""
+"""Kinds of figures whose values can be added up over groups, so that each group has a share of the total."""
 _PARTITIONING_KINDS = ("terms", "histogram", "date_histogram")
 """Groupings by the value of a field. Groups of other kinds, such as `filters`, may overlap."""
 _LIMITING_PARAMETERS = ("include", "exclude")
-"""Parameters with which partitioning groupings omit documents without counting them."""
+"""Parameters that exclude documents from a partitioning grouping; the server does not count the excluded documents."""
 _DOCUMENT_COUNT = "documents"
 """Name of the figure that is the number of documents."""
 
@@ -63,7 +63,7 @@ class Table:
     Args:
         title: title of the table.
         key_title: title of the first column.
-        rows: item name -> a value for each column, `None` if missing.
+        rows: for each item, the name and a value for each column; a value is `None` if missing.
         summary_rows: rows for all items together and for omitted items; a value is `None` if unknown.
         notes: sentences about missing values.
     """
@@ -86,12 +86,12 @@ class Table:
             parts.append(f"There are {omitted_count:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
 
-    def prompt_lines(self) -> Iterator[dict[str, Any]]:
+    def prompt_entries(self) -> Iterator[dict[str, Any]]:
         """Yield the table for a model: each row with its formatted figures, then the notes."""
         for name, values in self.rows[:MAX_ROWS]:
-            yield self._line(name, [text or "no value" for text in self._texts(values)])
+            yield self._prompt_entry(name, [text or "no value" for text in self._texts(values)])
         for name, values in self.summary_rows:
-            yield self._line(name, self._texts(values))
+            yield self._prompt_entry(name, self._texts(values))
         for note in self.notes:
             yield {"table": self.title, "note": note}
 
@@ -111,7 +111,7 @@ class Table:
         for _, values in (*self.rows, *self.summary_rows):
             yield from values
 
-    def _line(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
+    def _prompt_entry(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
         figures = {column.name: text for column, text in zip(self.columns, texts, strict=True) if text}
         return {"table": self.title, self.key_title: name, **figures}
 
@@ -127,8 +127,8 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     """
     tables: list[Table] = [*_overall_tables(results, labels)]
     for label, result in zip(labels, results, strict=True):
-        matching_scope = _Scope(aggregations_of(result.query), result.total)
-        tables += _grouping_tables(result.aggregations, matching_scope, title=label)
+        result_scope = _Scope(aggregations_of(result.query), result.total)
+        tables += _grouping_tables(result.aggregations, result_scope, title=label)
         tables += _document_tables(result, label)
     return [table for table in tables if table.rows][:MAX_TABLES]
 
@@ -136,7 +136,7 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
     """Return the top-level aggregations of a query or aggregation: name -> definition.
 
-    A malformed definition has no aggregations; a planner may have written it.
+    A planner may have written a malformed definition; such a definition has no aggregations.
     """
     for name in ("aggs", "aggregations") if isinstance(definition, Mapping) else ():
         if isinstance(aggregations := definition.get(name), Mapping):
@@ -204,7 +204,7 @@ def _overall_figures(result: EsResults) -> dict[str, Value]:
 
 
 def _figures(group: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Yield the figures of a group, without its nested groups; figures with several parts yield each part."""
+    """Yield name and value of each figure of a group, without its nested groups; a figure may have several parts."""
     for name, value in figures_of(group):
         # The sum of dates is not a date.
         is_meaningful = not isinstance(value, list) and not (
@@ -254,7 +254,7 @@ class _Scope:
 
 
 def _grouping_tables(aggregation_results: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
-    """Yield a table for each grouping, then a table for each nested grouping, under the key of its group."""
+    """Yield a table for each grouping, followed by the tables of the groupings nested in its groups."""
     for name, result in aggregation_results.items():
         buckets = bucket_list(result)
         if buckets is None:

@@ -19,7 +19,7 @@ from dagwright_maritime import (
     metadata_explanation,
     model_answers,
     query_prompt,
-    question_analysis,
+    result_analysis,
 )
 from dagwright_maritime.fields import read_fields
 from dagwright_maritime.metadata_prompt import answer_schema
@@ -43,7 +43,7 @@ async def test_documented_answers_fit_the_schemas_of_the_requests() -> None:
     schemas: dict[str, Any] = {
         **{"planner": planner_schema, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
         **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},
-        **{"explain_metadata": metadata_explanation.ANSWER, "analyze_results": question_analysis.ANSWER},
+        **{"explain_metadata": metadata_explanation.ANSWER, "analyze_results": result_analysis.ANSWER},
     }
     assert list(dict.fromkeys(name for name, _ in DOCUMENTED_ANSWERS)) == list(schemas)
     for name, text in DOCUMENTED_ANSWERS:

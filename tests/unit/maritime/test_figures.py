@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from dagwright_maritime.figures import MAX_ROWS, Table, tables_of
-from dagwright_maritime.question_analysis import labels_of
+from dagwright_maritime.result_analysis import labels_of
 from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 
 def prompt_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (matching_table,) = (table for table in tables if table.title == title)
-    return [{name: text for name, text in row.items() if name != "table"} for row in matching_table.prompt_lines()]
+    return [{name: text for name, text in row.items() if name != "table"} for row in matching_table.prompt_entries()]
 
 
 def table_lines(tables: list[Table], title: str) -> list[str]:

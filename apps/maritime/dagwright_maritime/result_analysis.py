@@ -74,7 +74,7 @@ async def analyze_results(
     if not any(table.rows for table in tables) or not any(result.total or result.hits for result in results):
         return WorkerResult(outputs={"analysis": "Nothing matches, so there is nothing to compare."})
     tables_text = "\n\n".join(table.markdown() for table in tables)
-    prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _lines(tables))]
+    prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _prompt_entries(tables))]
     try:
         summary = await request_answer(
             _TASK, "\n\n".join(prompt), schema=ANSWER, parse=lambda answer: _parse(answer, tables, text, results)
@@ -87,9 +87,9 @@ async def analyze_results(
     return WorkerResult(outputs={"analysis": f"{summary}\n\n{tables_text}"}, message=message)
 
 
-def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
+def _prompt_entries(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
     for table in tables:
-        yield from table.prompt_lines()
+        yield from table.prompt_entries()
 
 
 def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, results: Sequence[EsResults]) -> str:
