@@ -25,14 +25,15 @@ def main() -> int:
     """Load the shipments and return the exit code.
 
     Returns:
-        0 on success, 1 if the server rejects documents, 2 for invalid settings, 4 if a request to the server fails.
+        0 on success, 1 if an index belongs to another program or the server rejects documents, 2 for invalid settings,
+        4 if no server runs or a request to the server fails.
     """
     try:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
         return _report_error(str(error), _BAD_USAGE)
     arguments = _parser(settings.opensearch_prefix).parse_args()
-    indices, data_set = arguments.prefix, DataSet(arguments.today, arguments.documents, arguments.seed)
+    indices, data_set = arguments.indices, DataSet(arguments.today, arguments.documents, arguments.seed)
     try:
         address = find_address(settings)
         duration_s = asyncio.run(_load(address, indices, data_set))
@@ -54,7 +55,7 @@ def main() -> int:
 def _parser(prefix: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    load_command = commands.add_parser("load", help="delete and create the indices, and fill them")
+    load_command = commands.add_parser("load", help="delete old indices, create new indices and fill them")
     load_command.add_argument(
         "--documents", type=_document_count, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)"
     )
@@ -66,7 +67,9 @@ def _parser(prefix: str) -> argparse.ArgumentParser:
         help="day that decides which shipments have left and arrived, such as 2026-03-31",
     )
     prefix_help = f"prefix of the index names ({prefix})"
-    load_command.add_argument("--prefix", type=_indices, default=Indices(prefix), help=prefix_help)
+    load_command.add_argument(
+        "--prefix", dest="indices", metavar="PREFIX", type=_indices, default=Indices(prefix), help=prefix_help
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""State of a worker tool's call, which the attempts of the call pass on in heartbeats.
+"""State of one call of a worker tool. Each attempt of the call passes the state to the next attempt in a heartbeat.
 
 Failures are counted by kind, because an outage of the search server must not use up the attempts for model failures or
 slow queries.

@@ -1,4 +1,4 @@
-"""The worker tool that writes a clarification question. The answer comes as the next message of the user."""
+"""The worker tool that writes a clarification question. The next message of the user answers the question."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dagwright_maritime.slots import Ambiguity
 
 MAX_OPTIONS = 20
 _OPTION_WIDTH = 200
-_QUESTION_CHARACTERS = 600
+_MESSAGE_CHARACTERS = 600
 
 _TASK = """\
 You write one short message to a user whose question is ambiguous. The message asks which meaning is right.
@@ -34,7 +34,8 @@ ANSWER: Mapping[str, Any] = {
 @worker_tool(
     preconditions=[
         "something is ambiguous or unknown, and only the user can resolve it",
-        "another worker tool reported it: in its output `ambiguity`, or in the message of a partial or failed result",
+        "another worker tool reported the problem in the output `ambiguity`, or in the message of a partial or failed "
+        "result",
     ],
     outputs=["clarification_message"],
     goal_type="deliverable",
@@ -76,8 +77,8 @@ def _parse(answer: Mapping[str, Any]) -> str:
     message = " ".join(answer["message"].split())
     if "?" not in message and "？" not in message:
         raise InvalidAnswer("message must end with a question")
-    if len(message) > _QUESTION_CHARACTERS:
-        raise InvalidAnswer(f"message has {len(message)} characters; write at most {_QUESTION_CHARACTERS}")
+    if len(message) > _MESSAGE_CHARACTERS:
+        raise InvalidAnswer(f"message has {len(message)} characters; write at most {_MESSAGE_CHARACTERS}")
     return message
 
 

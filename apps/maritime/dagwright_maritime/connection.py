@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from opensearchpy import AsyncOpenSearch
 
 SERVER_ATTEMPTS = 24
-"""Attempts of a tool that uses the server; with `RETRY_AFTER` between them, an outage may last two minutes."""
+"""Maximum number of attempts of a tool that uses the server. With pauses of `RETRY_AFTER` between the attempts, the
+tool survives an outage of two minutes."""
 _MAX_FAILURES = 3
 """A call fails after this number of attempts in which a running server did not respond."""
 
@@ -35,7 +36,7 @@ class Search:
 
 @asynccontextmanager
 async def connect_search() -> AsyncIterator[Search]:
-    """Yield the server of the worker's settings, and map server failures to retries or final errors of the call.
+    """Connect to the server of the worker's settings. A server failure inside the block raises one of the errors below.
 
     All calls of a process share one client, which stays open.
 

@@ -16,7 +16,7 @@ FORMS = (
     "today, yesterday, this week, last month, next quarter, last year, last 30 days, 2 weeks ago, 2025, Q4, Q4 2025, "
     "December, December 2025, 2025-12, 2025-12-31, 2025-10-01 to 2025-12-31, since 2025-10-01, before 2026"
 )
-"""The supported forms of a period, for error messages."""
+"""Examples of all supported forms of a period, for prompts and error messages."""
 
 _MAX_UNITS = 10_000
 _MONTHS = (
@@ -28,8 +28,8 @@ _NAMED_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
 _UNIT_OFFSETS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1, "next": 1}
 
 
-class UnknownPeriod(ValueError):
-    """A period that has no known form, or that ends before it starts."""
+class InvalidPeriod(ValueError):
+    """A period that has no supported form, or that ends before it starts."""
 
 
 def parse_period(expression: str, today: date) -> Period:
@@ -40,7 +40,7 @@ def parse_period(expression: str, today: date) -> Period:
         today: the reference day.
 
     Raises:
-        UnknownPeriod: the form is unknown, or the period ends before it starts.
+        InvalidPeriod: the form is not supported, or the period ends before it starts.
     """
     text = " ".join(expression.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
@@ -49,10 +49,10 @@ def parse_period(expression: str, today: date) -> Period:
         # An invalid day of a month, or a year out of range.
         period = None
     if period is None:
-        raise UnknownPeriod(f"{expression[:60]!r} is not a supported period; write it in one of these forms: {FORMS}")
+        raise InvalidPeriod(f"{expression[:60]!r} is not a supported period; write it in one of these forms: {FORMS}")
     first, last = period
     if first is not None and last is not None and first > last:
-        raise UnknownPeriod(f"{expression[:60]!r} ends before it starts")
+        raise InvalidPeriod(f"{expression[:60]!r} ends before it starts")
     return period
 
 
@@ -95,7 +95,7 @@ def _single_day(day: date) -> Period:
 
 
 def _relative_period(match: re.Match[str], today: date) -> Period:
-    """`last quarter`: the whole unit before the current unit."""
+    """`this quarter`, `last quarter` or `next quarter`: a whole unit."""
     return _unit_at(today, match[2], _UNIT_OFFSETS[match[1]])
 
 

@@ -1,4 +1,4 @@
-"""Metadata of an index from the search server: its fields with descriptions, and their values."""
+"""Read the fields of an index and the values of fields from the search server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class IndexFields:
 
 
 async def read_fields(search: Search, index: str) -> IndexFields:
-    """Return the fields of an index, in the order of its mapping.
+    """Return the fields of an index: first the fields with a description in `_meta`, in the order of `_meta`.
 
     Raises:
         QueryRejected: reading the index is not allowed.
@@ -110,7 +110,9 @@ def _today(meta: Mapping[str, Any]) -> date:
 
 
 async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]) -> SearchResult:
-    """Run an internal query and return its result. The query is checked, except its fields.
+    """Run an internal query, which this application has written, and return the result.
+
+    The query is checked, but the fields in the query are not.
 
     Raises:
         GiveUp: the index does not exist, or access is denied.

@@ -11,7 +11,7 @@ from dagwright_maritime.search.cells import markdown_cell
 from dagwright_maritime.search.limits import TEXT_CHARACTERS
 
 MAX_ARTICLES = 5
-"""Articles in the input of the model."""
+"""Maximum number of articles in the prompt."""
 _ARTICLE_CHARACTERS = 4_000
 _TITLE_WIDTH = 200
 
@@ -53,7 +53,7 @@ ANSWER: Mapping[str, Any] = {
 async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Answer a general question about shipping and its terms from help articles, with the articles as sources.
 
-    If no article answers it, the answer says so and the result is partial.
+    If no article answers the question, the answer says so and the result is partial.
 
     Args:
         question: the general question only, in the user's words; defaults to the description of the sub-goal
@@ -69,7 +69,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
         question_line = data_lines("Question", [{"question": text}])
         text_with_sources = await request_answer(
             _TASK,
-            f"{question_line}\n\n{data_lines('Articles', map(_article_line, documents))}",
+            f"{question_line}\n\n{data_lines('Articles', map(_article_entry, documents))}",
             schema=ANSWER,
             parse=lambda answer: _parse(answer, articles),
         )
@@ -78,7 +78,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     )
 
 
-def _article_line(article: Mapping[str, Any]) -> dict[str, Any]:
+def _article_entry(article: Mapping[str, Any]) -> dict[str, Any]:
     body = str(article["body"])[:_ARTICLE_CHARACTERS]
     return {"article_id": article["article_id"], "title": article["title"], "body": body}
 

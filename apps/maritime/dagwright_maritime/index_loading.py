@@ -55,7 +55,7 @@ async def load(
         await _reject_foreign_index(client, index)
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
-        await client.indices.create(index=index, body=_add_marker(body))
+        await client.indices.create(index=index, body=_add_created_by(body))
     await _send(
         client, indices.names, ((f"{document['kind']}-{document['code']}", document) for document in name_documents())
     )
@@ -65,7 +65,7 @@ async def load(
     await _send(client, indices.shipments, documents, on_progress=on_progress)
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": None}})
     await client.indices.refresh(index=",".join(indices.bodies()))
-    meta = {**_add_marker(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
+    meta = {**_add_created_by(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
     await client.indices.put_mapping(index=indices.shipments, body={"_meta": meta})
 
 
@@ -89,13 +89,13 @@ async def _reject_foreign_index(client: "AsyncOpenSearch", index: str) -> None:
     if meta is not None and meta.get("created_by") != _CREATED_BY:
         raise ForeignIndex(
             f"index {index!r} exists and was not created by a load of shipments: use another prefix "
-            "(--prefix, DAGWRIGHT_OPENSEARCH_PREFIX), or delete it"
+            "(--prefix, DAGWRIGHT_OPENSEARCH_PREFIX), or delete the index"
         )
 
 
 async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | None:
     """Return the `_meta` of an index; `None` if the index does not exist."""
-    # `ignore`: otherwise the client would log an expected 404 as a failure.
+    # With `ignore`, the client does not log an expected 404 as a failure.
     mappings = await client.indices.get_mapping(index=index, ignore=404)
     if "error" in mappings:
         return None
@@ -104,7 +104,7 @@ async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | No
     return meta
 
 
-def _add_marker(body: Mapping[str, Any]) -> dict[str, Any]:
+def _add_created_by(body: Mapping[str, Any]) -> dict[str, Any]:
     mappings = body["mappings"]
     return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "created_by": _CREATED_BY}}}
 

@@ -20,7 +20,7 @@ _MAX_VALUES = 20
 @worker_tool(
     preconditions=[
         "the question names shippers, carriers, ports, fields, values or dates of shipments that must be looked up",
-        "it is about shipments in the data; for the meaning of a shipping term use common_helpdesk",
+        "the question is about shipments in the data; for the meaning of a shipping term use common_helpdesk",
     ],
     outputs=["metadata_results", "value_results", "analysis_result"],
     goal_type="support",
@@ -31,7 +31,7 @@ _MAX_VALUES = 20
 async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Resolve a question about shipments in the data: its names, fields, values, figures and days.
 
-    Items to compare may be in one question, or in one call each. If a name is ambiguous or unknown, the result is
+    Items to compare can be looked up in one call, or in one call each. If a name is ambiguous or unknown, the result is
     partial, without an analysis_result, and the message lists the alternatives.
 
     Args:

@@ -16,8 +16,8 @@ from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 _TASK = """\
 You explain fields of data about shipments to a user who asks about them.
 
-- You get the question and the fields, each as a line of JSON: type, description, synonyms, and in how many \
-of all documents it has a value.
+- You get the question and the fields, each as a line of JSON: type, description, synonyms, and the number of \
+documents that have a value.
 - Write a short text in the language of the question that answers it: the meaning of the fields, their differences, \
 and the meaning of a missing value, if values are missing.
 - Put field names in backticks.
@@ -55,7 +55,7 @@ async def explain_metadata(
     """Explain fields of the data in words, with a list of their types, meanings and how often they have a value.
 
     Args:
-        metadata_results: result of metadata_lookup; without fields, all fields of the index are explained
+        metadata_results: result of metadata_lookup; if it lists no fields, all fields of the index are explained
         question: question of the user; defaults to the description of the sub-goal
     """
     results = metadata_results if isinstance(metadata_results, list) else [metadata_results]

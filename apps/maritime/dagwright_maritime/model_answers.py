@@ -1,4 +1,4 @@
-"""Model calls of the worker tools: prompts with separate data, structured answers, and repairs of invalid answers."""
+"""Model calls of the worker tools: prompts that separate data from instructions, structured answers, and repairs."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,11 +12,13 @@ from dagwright_maritime.attempt_state import load_state, save_state
 PURPOSE = "worker"
 """Label of the calls in scripted models and logs, distinct from the label of the planner's calls."""
 MAX_MODEL_FAILURES = 3
-"""Failed model calls after which the tool call fails. Attempts that end during a model call are counted; attempts that
-fail because the search server is unavailable are not."""
+"""Number of failed model calls after which the tool call fails. A model call during which the attempt ends counts as
+failed; an attempt that fails because the search server is unavailable does not count."""
 MAX_ANSWERS = 4
 """Maximum number of answers, over all attempts together: the first answer and three repairs."""
-_UNANSWERED_MESSAGE = "The model had not answered when {} attempts ended: they timed out, or their worker process died"
+_UNANSWERED_MESSAGE = (
+    "{} attempts ended before the model answered: the attempts timed out, or their worker processes died"
+)
 QUESTION_CHARACTERS = 8_000
 _PROBLEM_CHARACTERS = 1_500
 
@@ -35,7 +37,7 @@ class NoValidAnswer(GiveUp):
     """
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"The model gave no valid answer in {MAX_ANSWERS} attempts; last problem: {problem}")
+        super().__init__(f"The model gave {MAX_ANSWERS} invalid answers; last problem: {problem}")
         self.problem = problem
 
 
@@ -52,7 +54,7 @@ async def request_answer(
     parse: Callable[[Any], T],
     validate: Callable[[T], Awaitable[None]] | None = None,
 ) -> T:
-    """Return the parsed answer of the model; the model repairs an answer that raises `InvalidAnswer`.
+    """Return the parsed answer of the model. If `parse` or `validate` rejects an answer, the model repairs the answer.
 
     Each answer is stored in the heartbeat with the number of answers, so that the next attempt does not pay for the
     answer again.

@@ -16,13 +16,13 @@ class Port:
     Args:
         code: UN/LOCODE.
         region: part of the world, which determines the duration of a voyage.
-        weight: relative frequency as an origin, and as a destination.
+        weights: relative frequency as an origin, and as a destination.
     """
 
     code: str
     name: str
     region: str
-    weight: tuple[int, int]
+    weights: tuple[int, int]
     aliases: tuple[str, ...] = ()
 
 
@@ -165,7 +165,7 @@ SHIPPERS = (
 
 
 def shipper_id(position: int) -> str:
-    """Return the identifier of the shipper at an index of `SHIPPERS`, from 0."""
+    """Return the identifier of the shipper at a position in `SHIPPERS`, from 0."""
     return f"SHP-{position + 1:03d}"
 
 

@@ -65,7 +65,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
 @worker_tool(
     preconditions=[
         "has an `es_query` that searches for documents",
-        "the user wants to see them page by page, or more after the first page",
+        "the user wants to see the documents page by page, or wants more documents after the first page",
     ],
     requires=["es_query"],
     outputs=["page_results", "has_more", "next_offset"],
@@ -93,14 +93,15 @@ async def page_query(
         # One more document shows whether there is another page. One more sort field, the identifier, makes the order
         # of documents unambiguous.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
-        page = _query_of_page(search, es_query, offset, size + 1)
+        query_of_page = _query_of_page(search, es_query, offset, size + 1)
         page_search = replace(search, limits=limits)
-        result = await run_query(page_search, await _check_page(page_search, page))
+        result = await run_query(page_search, await _check_query_of_page(page_search, query_of_page))
     # Documents that did not fit into the result are on the next page.
-    hits, total = result.hits[:size], len(result.hits) + result.omitted
-    # `from` cannot go beyond the window of the server, so the total shows whether there are more documents.
+    hits, found_count = result.hits[:size], len(result.hits) + result.omitted
+    # With a numeric offset, the number of matches shows whether there are more documents: near the end of the server's
+    # window, the query cannot request one more document.
     has_remaining_documents = (
-        total > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
+        found_count > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
     )
     # A page without documents is the last: the next document is too large for any result.
     has_more = has_remaining_documents and bool(hits)
@@ -165,7 +166,7 @@ def index_missing_error(error: IndexMissing) -> GiveUp:
 
 
 async def _types_of(search: Search, index: str) -> Mapping[str, str]:
-    """Return the field types of an index that may be read; raises the same errors as `check_query`."""
+    """Check that an index may be read, and return its field types; raises the same errors as `check_query`."""
     check_index(search, index)
     try:
         return await read_types(search.client, index, search.limits)
@@ -178,21 +179,21 @@ def _check_with_types(types: Mapping[str, str] | None, search: Search, es_query:
     return parse_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=check)
 
 
-async def _check_page(search: Search, page: EsQuery) -> CheckedQuery:
+async def _check_query_of_page(search: Search, es_query: EsQuery) -> CheckedQuery:
     """Return the checked query of a page.
 
     Raises:
         GiveUp: the documents have no identifier, or as in `check_query`.
         QueryRejected, RetryLater: as in `check_query`.
     """
-    types = await _types_of(search, page.index)
-    name = _identifier_fields(search)[page.index]
+    types = await _types_of(search, es_query.index)
+    name = _identifier_fields(search)[es_query.index]
     if name not in types:
         raise GiveUp(
-            f"Documents of {page.index!r} have no field {name!r}, which pages need as an identifier: "
+            f"Documents of {es_query.index!r} have no field {name!r}, which pages need as an identifier: "
             "run the query with es_query_exec"
         )
-    return _check_with_types(types, search, page)
+    return _check_with_types(types, search, es_query)
 
 
 def _identifier_fields(search: Search) -> dict[str, str]:
@@ -200,14 +201,14 @@ def _identifier_fields(search: Search) -> dict[str, str]:
 
 
 def _query_of_page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
-    """Return the query of a page, with fewer rows at the end of the server's offset window.
+    """Return the query of a page. Near the end of the server's window, the query requests fewer than `rows` documents.
 
     Raises:
         QueryRejected: the query has aggregations, or its index has no identifier.
     """
     body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
     if body.keys() & {"aggs", "aggregations"}:
-        raise QueryRejected(["/aggs: groups have no pages; request more of them in the query, or remove aggs"])
+        raise QueryRejected(["/aggs: groups have no pages; request more groups in the query, or remove aggs"])
     identifier_fields = _identifier_fields(search)
     if es_query.index not in identifier_fields:
         raise QueryRejected([f"/index: only {' or '.join(identifier_fields)} have pages, not {es_query.index!r:.100}"])

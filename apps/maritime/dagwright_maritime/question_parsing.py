@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from dagwright_maritime.dates import UnknownPeriod, parse_period
+from dagwright_maritime.dates import InvalidPeriod, parse_period
 from dagwright_maritime.fields import NUMBER_TYPES, IndexFields
 from dagwright_maritime.model_answers import InvalidAnswer
 from dagwright_maritime.slots import AnalysisResult, DateRange, Filter, Metric
@@ -145,7 +145,7 @@ def _period(period: Mapping[str, Any] | None, today: date) -> tuple[DateRange | 
         return None, None
     try:
         first, last = parse_period(period["words"], today)
-    except UnknownPeriod as error:
+    except InvalidPeriod as error:
         return None, f"period: {error}"
     # If the model gives several fields, the question does not say which date it means.
     field = period["fields"][0] if len(dict.fromkeys(period["fields"])) == 1 else None

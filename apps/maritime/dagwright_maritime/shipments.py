@@ -28,7 +28,7 @@ _FUTURE_DAYS = 30
 _MAX_VOYAGE_DAYS = 90
 """Longer than any voyage with its delay."""
 
-_REGIONS = {
+_REGION_POSITIONS = {
     "china": 0,
     "japan": 1,
     "straits": 2,
@@ -106,13 +106,13 @@ class DataSet:
 
 
 class _WeightedChoice:
-    """Weighted random choice of an index."""
+    """Weighted random choice of a position in a sequence."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         self._sums = list(accumulate(weights))
 
     def draw(self, random_value: float) -> int:
-        """Return the index for a random number, 0 <= `random_value` < 1."""
+        """Return the position for a random number, 0 <= `random_value` < 1."""
         return bisect(self._sums, random_value * self._sums[-1])
 
 
@@ -123,19 +123,19 @@ class _Generator:
         self._day_texts = {day: (today + timedelta(days=day)).isoformat() for day in days}
         self._shipper_choice = _WeightedChoice([shipper.weight for shipper in SHIPPERS])
         self._carrier_choice = _WeightedChoice([carrier.weight for carrier in CARRIERS])
-        self._origin_choice = _WeightedChoice([port.weight[0] for port in PORTS])
-        self._destination_choice = _WeightedChoice([port.weight[1] for port in PORTS])
+        self._origin_choice = _WeightedChoice([port.weights[0] for port in PORTS])
+        self._destination_choice = _WeightedChoice([port.weights[1] for port in PORTS])
         self._commodity_choice = _WeightedChoice([weight for _, weight in _COMMODITIES])
         self._delay_choice = _WeightedChoice([weight for _, weight in _DELAYS])
-        self._port_indices = {port.code: index for index, port in enumerate(PORTS)}
+        self._port_positions = {port.code: position for position, port in enumerate(PORTS)}
 
     def shipments(self) -> Iterator[Shipment]:
         for number in count(1):
             yield self._shipment(number)
 
     def _shipment(self, number: int) -> Shipment:
-        shipper_index = self._shipper_choice.draw(self._random())
-        shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carrier_choice.draw(self._random())]
+        shipper_position = self._shipper_choice.draw(self._random())
+        shipper, carrier = SHIPPERS[shipper_position], CARRIERS[self._carrier_choice.draw(self._random())]
         origin = self._draw_port(shipper.origin, self._origin_choice, home_share=_HOME_ORIGIN_SHARE)
         destination = self._draw_port(shipper.destination, self._destination_choice, home_share=_HOME_DESTINATION_SHARE)
         if destination == origin:
@@ -143,7 +143,7 @@ class _Generator:
         return {
             "shipment_id": f"SH-{number:08d}",
             "shipper_name": shipper.name,
-            "shipper_id": shipper_id(shipper_index),
+            "shipper_id": shipper_id(shipper_position),
             "carrier_name": carrier.name,
             "carrier_code": carrier.code,
             "origin_port": PORTS[origin].name,
@@ -153,16 +153,18 @@ class _Generator:
             "commodity": _COMMODITIES[self._commodity_choice.draw(self._random())][0],
             "teu": min(60, 1 + int(-6 * log(1 - self._random()))),
             **self._draw_voyage(
-                base_days=_BASE_DAYS[_REGIONS[PORTS[origin].region]][_REGIONS[PORTS[destination].region]]
+                base_days=_BASE_DAYS[_REGION_POSITIONS[PORTS[origin].region]][
+                    _REGION_POSITIONS[PORTS[destination].region]
+                ]
                 * carrier.slowness,
                 reports_transit_days=shipper.reports_transit_days and carrier.reports_transit_days,
             ),
         }
 
     def _draw_port(self, home_port: str, port_choice: _WeightedChoice, *, home_share: float) -> int:
-        """Return the index of a port; always draws two numbers."""
+        """Return the position of a port in `PORTS`; always draws two numbers."""
         is_home_port, random_value = self._random() < home_share, self._random()
-        return self._port_indices[home_port] if is_home_port else port_choice.draw(random_value)
+        return self._port_positions[home_port] if is_home_port else port_choice.draw(random_value)
 
     def _draw_voyage(self, *, base_days: float, reports_transit_days: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""

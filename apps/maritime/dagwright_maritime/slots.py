@@ -138,7 +138,7 @@ class EsResults(_Slot):
     hits: list[dict[str, Any]] = Field(default_factory=list)
     """The documents, in the order of the query."""
     aggregations: dict[str, Any] = Field(default_factory=dict)
-    """Aggregations as the server returned them."""
+    """Aggregations of the response, in the order of the query."""
     total: int | None = None
     """Number of matching documents; `None` if they were not counted."""
     took_ms: int = 0

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from dagwright_maritime.dates import FORMS, UnknownPeriod, parse_period
+from dagwright_maritime.dates import FORMS, InvalidPeriod, parse_period
 from dagwright_maritime.name_finding import rank_candidates
 from dagwright_maritime.names import name_documents
 
@@ -61,13 +61,13 @@ def test_text_is_converted_to_a_period(period_text: str, first: str | None, last
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
 def test_text_without_a_period_is_rejected_with_the_accepted_forms(period_text: str) -> None:
-    with pytest.raises(UnknownPeriod) as error:
+    with pytest.raises(InvalidPeriod) as error:
         parse_period(period_text, TODAY)
     assert FORMS in str(error.value)
 
 
 def test_a_period_that_ends_before_it_starts_is_rejected() -> None:
-    with pytest.raises(UnknownPeriod, match="ends before it starts"):
+    with pytest.raises(InvalidPeriod, match="ends before it starts"):
         parse_period("2026 to 2025", TODAY)
 
 

@@ -168,7 +168,7 @@ async def test_outage_of_the_search_server_does_not_increase_the_number_of_reque
         raise InvalidAnswer(f"{number} is no good")
 
     errors = await errors_of_attempts(ask, validate=fail_once_per_number)
-    expected = [*["no response"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
+    expected = [*["no response"] * 4, "The model gave 4 invalid answers; last problem: 6 is no good"]
     assert [str(error) for error in errors] == expected
     assert numbers == [0, 2, 4, 6]
 
@@ -183,7 +183,9 @@ async def test_invalid_answers_of_all_attempts_are_counted() -> None:
     assert (type(first_error), type(second_error), next(model_errors, None)) == (ModelFailure, NoValidAnswer, None)
     # The last answer was invalid, but its attempt ended before it reported the problem.
     async with ModelServer() as server:
-        with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):
+        with pytest.raises(
+            NoValidAnswer, match="4 invalid answers; last problem: the answer to an earlier attempt was"
+        ):
             await request_number(server, heartbeat_details(None, 4))
 
 
@@ -197,12 +199,12 @@ async def test_call_fails_if_every_attempt_ends_before_the_model_answers() -> No
 
     errors = await errors_of_attempts(ask)
     assert (len(calls), len(errors)) == (3, 4)
-    assert str(errors[-1]).startswith("The model had not answered when 3 attempts ended")
+    assert str(errors[-1]).startswith("3 attempts ended before the model answered")
 
 
 async def test_call_fails_with_the_last_problem_if_every_answer_is_invalid() -> None:
     async with ModelServer(*(json_text({"n": n}) for n in (1, 3, 5, 7))) as server:
-        with pytest.raises(NoValidAnswer, match="4 attempts; last problem: 7 is odd"):
+        with pytest.raises(NoValidAnswer, match="4 invalid answers; last problem: 7 is odd"):
             await request_number(server)
 
 
