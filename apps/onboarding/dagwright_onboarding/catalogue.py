@@ -1,4 +1,4 @@
-"""The closed lists of onboarding: kinds of parties, roles and products, and the validation of codes such as a LEI.
+"""The closed lists of onboarding (roles, products, links, party kinds), and the validation of values such as a LEI.
 
 Plans are validated against these lists before they run: the schemas of the verbs contain the lists as `enum`. This
 module must not import the database.
@@ -118,15 +118,15 @@ CompanyId = Annotated[str, _id_schema(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_schema(PartyKind.FUND)]
 
 
-def _id_schema_other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
+def _other_party_id_schema(*kinds: PartyKind) -> dict[str, Any]:
     kind_names = [kind.value for kind in kinds]
     return {"type": "string", ENTITY_KEYWORD: kind_names, OTHER_ENTITY_KEYWORD: "cbu_id"}
 
 
 _PERSON_ROLES_ONLY = {KIND_CONDITION_KEYWORD: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
-RoleHolderId = Annotated[str, WithJsonSchema({**_id_schema_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
+RoleHolderId = Annotated[str, WithJsonSchema({**_other_party_id_schema(*PartyKind), **_PERSON_ROLES_ONLY})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
-OtherOrganisationId = Annotated[str, WithJsonSchema(_id_schema_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
+OtherOrganisationId = Annotated[str, WithJsonSchema(_other_party_id_schema(PartyKind.COMPANY, PartyKind.FUND))]
 """Id of an organisation other than the fund or company `cbu_id`."""
 
 

@@ -1,7 +1,7 @@
 """The log of verb calls: each call runs once per key, and its record lists the rows that the call changed or relies on.
 
-The record is written in the transaction of the change, so change and record are committed together. `undo` reads it.
-This module must not depend on the verbs.
+The record is written in the transaction of the change, so change and record are committed together. `undo` reads
+the record. This module must not depend on the verbs.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from dagwright_onboarding.models import (
 )
 
 UNKNOWN_VERB = UNDO
-"""Verb name in the record of a call that was undone before it took effect: its verb is unknown."""
+"""Verb name in the record of a call that was undone before the call took effect: the verb of such a call is unknown."""
 
 Row = Party | RoleAssignment | ProductSubscription | Relation
 """Rows that verbs add and remove; all of them have an `id`."""

@@ -121,11 +121,11 @@ def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[
 
 
 def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
-    age_rank = func.row_number().over(
+    recency_rank = func.row_number().over(
         partition_by=RoleAssignment.entity_id, order_by=(RoleAssignment.created_at.desc(), RoleAssignment.id)
     )
     assignments = (
-        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, age_rank.label("rank"))
+        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, recency_rank.label("rank"))
         .where(RoleAssignment.entity_id.in_(ids))
         .subquery()
     )

@@ -95,7 +95,8 @@ class Findings:
 
     Args:
         hits: the parties that the text can mean, best first.
-        near_matches: matches with a different spelling, if there are no hits.
+        near_matches: if there are no hits, parties with a similar name, and parties with this name but another type or
+            jurisdiction.
         inactive_matches: inactive parties with exactly this identifier or name, in any word order and with any
             spelling of the legal form.
     """
@@ -228,12 +229,12 @@ class PartyFinder:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
             if not hits:
-                filtered_candidates = [
+                excluded_candidates = [
                     replace(match, reason=criteria.mismatch(match) or match.reason, is_certain=False)
                     for match in self._exact_matches(text, _NO_CRITERIA).active
                 ]
                 return Findings(
-                    (), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive_candidates
+                    (), tuple(_rank([*excluded_candidates, *_near_matches(text, names)])), inactive_candidates
                 )
         if inactive_candidates:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
@@ -366,7 +367,7 @@ def _form_of(name: KnownName) -> tuple[str, ...]:
 
 def _find_prefixes(text: _SearchText, names: NameSource) -> list[Candidate]:
     return [
-        _candidate(stored_name, 80, "words start with these")
+        _candidate(stored_name, 80, "contains words with these beginnings")
         for stored_name in names.names_with_prefixes(text.words)
         if _are_prefixes(text.words, stored_name.words)
     ]

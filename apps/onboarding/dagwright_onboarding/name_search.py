@@ -145,8 +145,11 @@ class NameIndex:
         return self._fetch("SELECT * FROM party_search WHERE id = ANY(:ids)", {"ids": ids})
 
     def _cores(self, expression: str) -> list[tuple[int, tuple[str, ...]]]:
-        """Return (`PartySearch.id`, `KnownName.core`) of matching names; if there are many, of those with the tags."""
-        # Filtering by tag takes longer than reading all matching names, unless they are many.
+        """Return `PartySearch.id` and `KnownName.core` of each matching name.
+
+        If many names match, only names with the required tags are returned.
+        """
+        # Filtering by tag takes longer than reading all matching names, unless many names match.
         for match in (expression, self._restrict_to_tags(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._match_clause()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
@@ -292,7 +295,7 @@ class NameIndex:
             conditions.append(f"p.kind IN ({', '.join(f':{name}' for name in kind_values)})")
             values = {**values, **kind_values}
         if self._jurisdiction is not None:
-            # Same condition as `is_within`. Codes contain no LIKE wildcards, so no escaping.
+            # The condition is the same as in `is_within`. Codes contain no LIKE wildcards, so they are not escaped.
             conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :subdivisions)")
             values = {**values, "jurisdiction": self._jurisdiction, "subdivisions": f"{self._jurisdiction}-%"}
         query = (

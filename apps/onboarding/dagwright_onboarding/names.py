@@ -1,7 +1,7 @@
 """Normalize names for storage and comparison: the stored text, a key that equal names share, and the words.
 
-Pure functions over strings, shared by the store, the lookups and the loader. Stored keys are made by `name_key`, so a
-change of that function needs a migration. This module must not import the database.
+The store, the lookups and the loader share these pure functions. `name_key` makes the stored keys, so a change of
+`name_key` needs a migration. This module must not import the database.
 """
 
 import re

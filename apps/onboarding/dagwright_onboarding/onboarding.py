@@ -110,7 +110,7 @@ def _tools_of_cbus(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
         manco_id: CompanyId | None = None,
         related_to: OrganisationId | None = None,
     ) -> CbuResult:
-        """Create a client business unit (a fund), or return the existing fund with this name, and link it.
+        """Create a client business unit (a fund) or find the fund with this name, then link the fund as requested.
 
         Args:
             name: name of the fund.
@@ -184,7 +184,7 @@ def _tools_of_links(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
 
         Args:
             cbu_id: id of the fund or company that is linked.
-            entity_id: id of the party to which it is linked.
+            entity_id: id of the other party of the link.
             link: what that party is to the fund or company.
         """
         return get_verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
@@ -195,7 +195,7 @@ def _tools_of_links(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
 
         Args:
             cbu_id: id of the fund or company that is linked.
-            entity_id: id of the party to which it is linked.
+            entity_id: id of the other party of the link.
             link: what that party is to the fund or company.
         """
         return get_verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)

@@ -1,6 +1,6 @@
 """A readable overview of the store: counts, rows, and the changes between two overviews.
 
-For stores that are small enough to read, such as the demo's. This module must not change the store.
+An overview is readable only for a small store, such as the store of the demo. This module must not change the store.
 """
 
 from collections.abc import Iterator, Mapping
@@ -95,23 +95,23 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
         details = [party.jurisdiction or "jurisdiction unknown", party.client_type, party.status]
         detail = ", ".join(text for text in details if text)
         yield OverviewRow(party.id, RowKind(party.kind), party.name, detail)
-    roles = (
+    roles_query = (
         select(RoleAssignment, cbu, second_party)
         .join(cbu, RoleAssignment.cbu_id == cbu.id)
         .join(second_party, RoleAssignment.entity_id == second_party.id)
     )
-    for assignment, organisation, holder in session.execute(roles):
+    for assignment, organisation, holder in session.execute(roles_query):
         detail = f"{assignment.role}: {_name_and_code(holder)}"
         yield OverviewRow(assignment.id, RowKind.ROLE, _name_and_code(organisation), detail)
-    products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
-    for subscription, fund in session.execute(products):
+    products_query = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
+    for subscription, fund in session.execute(products_query):
         yield OverviewRow(subscription.id, RowKind.PRODUCT, _name_and_code(fund), subscription.product)
-    relations = (
+    relations_query = (
         select(Relation, cbu, second_party)
         .join(cbu, Relation.from_id == cbu.id)
         .join(second_party, Relation.to_id == second_party.id)
     )
-    for relation, fund, target in session.execute(relations):
+    for relation, fund, target in session.execute(relations_query):
         detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_name_and_code(target)}"
         yield OverviewRow(relation.id, RowKind.RELATION, _name_and_code(fund), detail)
 

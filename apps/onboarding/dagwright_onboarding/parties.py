@@ -160,13 +160,13 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
     """
     if find_party(session, key) is not None:
         return ensure_exact_party(session, key)
-    parties_of_name = select(Party).where(Party.kind == PartyKind.PERSON, Party.name_key == name_key(key.name))
+    parties_query = select(Party).where(Party.kind == PartyKind.PERSON, Party.name_key == name_key(key.name))
     if key.jurisdiction:
-        parties_of_name = parties_of_name.where(Party.jurisdiction == key.jurisdiction)
+        parties_query = parties_query.where(Party.jurisdiction == key.jurisdiction)
     if key.distinguisher:
-        parties_of_name = parties_of_name.where(Party.distinguisher == key.distinguisher)
+        parties_query = parties_query.where(Party.distinguisher == key.distinguisher)
     existing_row = session.scalars(
-        parties_of_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
+        parties_query.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
     ).first()
     if existing_row is not None:
         raise ValueError(
@@ -206,7 +206,7 @@ def ensure_relation(
         raise ValueError(f"{describe(fund)} cannot be its own {_RELATION_WORDS[kind]}")
     if fund.kind == PartyKind.PERSON:
         raise ValueError(f"cbu-id: expected a fund or a company, got {describe(fund)}")
-    allowed_kinds = _RELATION_KINDS[kind]
+    allowed_kinds = _TARGET_KINDS[kind]
     if target.kind not in allowed_kinds:
         expected_kinds = " or ".join(allowed_kinds)
         raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected_kinds}, got {describe(target)}")
@@ -216,8 +216,8 @@ def ensure_relation(
     if (existing_row := find_relation(session, fund, target, kind=kind)) is not None:
         return existing_row, False
     if kind is RelationKind.MANCO:
-        relations_of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
-        if (other_relation := session.scalars(relations_of_kind).first()) is not None:
+        relations_query = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
+        if (other_relation := session.scalars(relations_query).first()) is not None:
             current_company = session.get_one(Party, other_relation.to_id)
             raise ValueError(f"{describe(fund)} is already managed by {describe(current_company)}")
     relation = Relation(id=relation_id or new_id("relation"), from_id=fund.id, to_id=target.id, kind=kind)
@@ -335,7 +335,7 @@ _SAME_FORMER_NAME = _same_name_query(
 )
 
 _ORGANISATIONS = (PartyKind.COMPANY.value, PartyKind.FUND.value)
-_RELATION_KINDS = {
+_TARGET_KINDS = {
     RelationKind.PARENT: _ORGANISATIONS,
     RelationKind.MANCO: (PartyKind.COMPANY.value,),
     RelationKind.RELATED: _ORGANISATIONS,
@@ -360,11 +360,11 @@ def _check_active(party: Party, *, argument: str) -> Party:
 
 
 def _only_party_of_name(session: Session, key: NaturalKey) -> Party | None:
-    parties_of_name = select(Party).where(
+    parties_query = select(Party).where(
         Party.kind == key.kind, Party.name_key == name_key(key.name), Party.status == PartyStatus.ACTIVE
     )
-    parties_of_name = parties_of_name.order_by(Party.jurisdiction, Party.id).limit(_MAX_LISTED_PARTIES)
-    parties = session.scalars(parties_of_name.with_for_update(**SHARED_LOCK)).all()
+    parties_query = parties_query.order_by(Party.jurisdiction, Party.id).limit(_MAX_LISTED_PARTIES)
+    parties = session.scalars(parties_query.with_for_update(**SHARED_LOCK)).all()
     if len(parties) > 1:
         names = ", ".join(describe(party) for party in parties)
         raise ValueError(f"name: several parties have this name ({names}); give the jurisdiction")

@@ -183,7 +183,7 @@ def _read_header(name: str, reader: CsvReader) -> list[str]:
         header_text = header_list if is_quotable else "something else"
         raise PartiesUnreadable(
             f"{name}: the {columns} {verb} missing; the first line of a CSV file of parties names its columns, such "
-            f"as name, kind, jurisdiction; it has {header_text}"
+            f"as name, kind, jurisdiction; this line has {header_text}"
         )
     duplicate_columns = [column for column, count in Counter(header).items() if count > 1]
     if duplicate_columns:
@@ -257,7 +257,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
 
 
 def _other_kind_of_prefix(party_id: str, kind: PartyKind) -> PartyKind | None:
-    """Return the kind whose prefix an ID has, if it is another kind than `kind`."""
+    """Return the kind that the prefix of an ID names; `None` if the ID has no such prefix, or the prefix of `kind`."""
     return next(
         (other_kind for other_kind in PartyKind if other_kind is not kind and party_id.startswith(f"{other_kind}_")),
         None,
@@ -295,7 +295,7 @@ def _parse_name(text: str, column: str) -> str:
         column: the name in messages, such as "an alias".
     """
     name = clean_name(text, column)
-    # A file may contain only names that a plan may contain.
+    # A name in a file must also be valid in a plan.
     check_name(" ".join(text.split()))
     return name
 

@@ -34,7 +34,7 @@ ProgressCallback = Callable[[int, int], None]
 the load."""
 
 ROWS_PER_TRANSACTION = 100
-"""Rows of one transaction. It takes a few hundredths of a second, even if each row is handled individually."""
+"""Rows of one transaction. A transaction takes hundredths of a second, even if each row is handled individually."""
 
 
 class RowOutcome(StrEnum):
@@ -110,7 +110,7 @@ class LoadReport:
 
     Args:
         duplicates: rows that were added or renamed although another party may be the same.
-        still_inactive: inactive parties whose rows have no status.
+        still_inactive: number of inactive parties whose rows have no status.
         renamed: rows that renamed a party; they also count as updated.
     """
 
@@ -181,7 +181,7 @@ def load_party_file(
 def _load_by_transaction(
     database: EntityDatabase, rows: Sequence[PartyRow]
 ) -> Iterator[Sequence[_RowResult | RejectedRow]]:
-    """Yield the outcomes by transaction. If a row needs a name that another row gives up, it is loaded later."""
+    """Yield the outcomes by transaction. A row that needs the name of another party is loaded after the other rows."""
     conflicting_rows: list[_ConflictingRow] = []
     row_batches = [rows[start : start + ROWS_PER_TRANSACTION] for start in range(0, len(rows), ROWS_PER_TRANSACTION)]
     for outcome_lists in database.write_in_parts(row_batches, _load_batch):
@@ -199,7 +199,7 @@ def _load_by_transaction(
 
 
 def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
-    """Return the rows that can be loaded, each after the row that gives up its name; omit rows that swap names."""
+    """Return the rows in an order in which each new name is free when its row is loaded; omit rows that swap names."""
     rows_by_name_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for conflict in conflicting_rows:
         rows_by_name_holder[conflict.name_holder_id].append(conflict)
@@ -352,11 +352,11 @@ def _add_names(session: Session, party: Party, *, names: Sequence[str], use: Nam
 def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
     if lei is None:
         return False
-    identifiers = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
-    stored_lei = session.scalars(identifiers.where(PartyIdentifier.value == lei)).one_or_none()
+    leis_query = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
+    stored_lei = session.scalars(leis_query.where(PartyIdentifier.value == lei)).one_or_none()
     if stored_lei is not None and stored_lei.party_id != party.id:
         raise ValueError(f"lei: {lei} belongs to {describe(session.get_one(Party, stored_lei.party_id))}")
-    lei_of_party = session.scalars(identifiers.where(PartyIdentifier.party_id == party.id)).one_or_none()
+    lei_of_party = session.scalars(leis_query.where(PartyIdentifier.party_id == party.id)).one_or_none()
     if lei_of_party is not None and lei_of_party.value != lei:
         raise ValueError(f"lei: {describe(party)} has the LEI {lei_of_party.value}, not {lei}")
     if lei_of_party is not None:

@@ -1,4 +1,4 @@
-"""The plugin of this application. Every command imports this module, so it must not import anything else."""
+"""The plugin of this application. Every command imports this module, so it must import nothing but `Plugin`."""
 
 from dagwright.plugins import Plugin
 

@@ -170,12 +170,12 @@ class PartyResolver:
         if findings.near_matches:
             near_list = _list_candidates(findings.near_matches)
             message = f"{inactive_note}No{other_word} party found for {searched_party}; near: {near_list}."
-            hint = "Use one of these names with its own type, or create the party first and refer to its result."
+            hint = "Use one of these names with its own type, or create the party first and refer to the result."
             return self._ask_or_report(
                 LOOKUP_NOT_FOUND, message, hint, findings.near_matches, text=text, previous_question=previous_question
             )
         message = f"{inactive_note}No{other_word} party found for {searched_party}."
-        hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
+        hint = "Load the party first (`dagwright entities load FILE`), or create the party and refer to the result."
         if inactive_note:
             hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
         return self._ask_or_report(LOOKUP_NOT_FOUND, message, hint, text=text, previous_question=previous_question)
@@ -199,8 +199,8 @@ class PartyResolver:
             previous_question: the previous question, if the text is an answer.
         """
         if not self._is_interactive:
-            documents = [_candidate_json(candidate) for candidate in candidates]
-            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": documents}}
+            candidate_objects = [_candidate_json(candidate) for candidate in candidates]
+            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": candidate_objects}}
         if previous_question is not None:
             raise self._ask_again(f"{message} ", text, previous_question)
         raise self._ask_other_name(f"{message} ", text)
@@ -446,14 +446,14 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     names = Counter(name_key(hit.name) for hit in hits)
     jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({identifier.scheme for hit in hits for identifier in hit.identifiers})
-    instructions = ["its id"]
+    attributes = ["its id"]
     if name_key(lookup.search_text) not in names and any(count == 1 for count in names.values()):
-        instructions.append("its whole name")
-    instructions += [f"its {scheme}" for scheme in schemes]
+        attributes.append("its whole name")
+    attributes += [f"its {scheme}" for scheme in schemes]
     location = ""
     if lookup.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
         location = ", or add its jurisdiction"
-    return f"Name the party by {' or '.join(instructions)}, as search_text or in the text of the request{location}."
+    return f"Name the party by {' or '.join(attributes)}, as search_text or in the text of the request{location}."
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
             }
         )
     if rows:
-        # No query for existing rows: such a query is very slow on PostgreSQL before the first ANALYZE.
+        # Existing rows are not read first, because that query is very slow on PostgreSQL before the first ANALYZE.
         connection.execute(_ADD_NAME, rows)
     if words:
         # Sorted, so that two transactions with the same new words cannot deadlock.
@@ -222,7 +222,7 @@ def _remove_party(_mapper: Mapper[Any], connection: Connection, party: Party) ->
     connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
 
 
-# Listeners rather than calls by each writer: a forgotten call would go unnoticed.
+# Each writer could call these functions instead, but a missing call would go unnoticed.
 event.listen(Party, "after_insert", _index_party)
 event.listen(Party, "after_update", _reindex_party)
 event.listen(Party, "before_delete", _remove_party)

@@ -1,6 +1,6 @@
 """Correction of misspelt words, and selection of the words that a near match must have.
 
-Pure functions over strings. This module must not import the database.
+All functions are pure. This module must not import the database.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

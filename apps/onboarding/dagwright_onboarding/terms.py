@@ -1,8 +1,7 @@
 """Products and roles as lookup targets: the codes of the catalogue with their common names.
 
-Terms are not rows of the store: verbs accept the codes that their schemas list, so a table could only become
-inconsistent with the schemas. The steps of `lookup` search them in the same way as parties. This module must not import
-the database.
+Terms are not rows of the store, because the schemas of the verbs already list the accepted codes. The steps of `lookup`
+search terms in the same way as parties. This module must not import the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

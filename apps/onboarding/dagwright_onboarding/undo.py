@@ -61,7 +61,7 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
     table, row_id = TABLES[record["table"]], record["row"]["id"]
     change = RecordedChange(record["change"])
     if change is RecordedChange.REMOVED:
-        return None if _was_undone(session, row_id) else _restore(session, record)
+        return None if _was_addition_undone(session, row_id) else _restore(session, record)
     row = cast("Row | None", session.get(table, row_id, with_for_update=True))
     if row is None:
         return None
@@ -80,9 +80,9 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
 
 
 def _check_unused_by_other_calls(session: Session, row_id: str, description: str, *, key: str) -> None:
-    calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
-    other_effects = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
-    verbs = session.scalars(other_effects.order_by(Effect.at, Effect.key).limit(_MAX_LISTED_CALLS)).all()
+    verbs_query = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
+    verbs_query = verbs_query.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
+    verbs = session.scalars(verbs_query.order_by(Effect.at, Effect.key).limit(_MAX_LISTED_CALLS)).all()
     if verbs:
         raise ValueError(f"{description} cannot be undone: used later by {', '.join(dict.fromkeys(verbs))}")
 
@@ -107,14 +107,14 @@ def _check_not_referenced(session: Session, row: Row, description: str) -> None:
         raise ValueError(f"{description} cannot be undone: it now has {' and '.join(references)}")
 
 
-def _was_undone(session: Session, row_id: str) -> bool:
+def _was_addition_undone(session: Session, row_id: str) -> bool:
     """Return whether the call that added a row was undone while the row did not exist."""
-    undone_changes = (
+    changes_query = (
         select(Effect.changes)
         .join(EffectRow, EffectRow.key == Effect.key)
         .where(EffectRow.row_id == row_id, Effect.undone_at.is_not(None))
     )
-    changes = (change for changes in session.scalars(undone_changes) for change in changes or ())
+    changes = (change for changes in session.scalars(changes_query) for change in changes or ())
     return any(change["change"] == RecordedChange.ADDED and change["row"]["id"] == row_id for change in changes)
 
 

@@ -160,7 +160,7 @@ class PartyResult:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """An undone call, which will not take effect again."""
+    """An undone call; a later attempt of the call has no effect."""
 
     key: str
     verb: str | None

@@ -101,7 +101,7 @@ class OnboardingVerbs:
         self._log = EffectLog(database)
 
     def create_limited_company(self, key: str, *, name: str, jurisdiction: str) -> CompanyResult:
-        """Return the company with this name and jurisdiction; it is added if it does not exist."""
+        """Return the company with this name and jurisdiction; add a missing company."""
         natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), parse_jurisdiction(jurisdiction))
 
         def apply(call: VerbCall) -> CompanyResult:
@@ -126,7 +126,7 @@ class OnboardingVerbs:
         return self._log.run_once(key, "entity.create-person", PersonResult, apply)
 
     def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
-        """Return the fund with this name and jurisdiction, linked as requested; it is added if it does not exist."""
+        """Link the fund with this name and jurisdiction as requested, and return the fund; add a missing fund."""
         jurisdiction = parse_jurisdiction(request.jurisdiction) if request.jurisdiction else ""
         natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
         client_type = validate_client_type(request.client_type) if request.client_type else None
@@ -308,13 +308,13 @@ def _cbu_result(session: Session, fund: Party, *, created: bool, linked: bool) -
 
 def _describe_cbu(session: Session, cbu: Party) -> CbuFound:
     relations = relations_of(session, cbu)
-    roles = (
+    roles_query = (
         select(RoleAssignment.role, Party.id, Party.name)
         .join(Party, RoleAssignment.entity_id == Party.id)
         .where(RoleAssignment.cbu_id == cbu.id)
         .order_by(RoleAssignment.role, Party.name, Party.id)
     )
-    products = select(ProductSubscription.product).where(ProductSubscription.cbu_id == cbu.id)
+    products_query = select(ProductSubscription.product).where(ProductSubscription.cbu_id == cbu.id)
     return CbuFound(
         id=cbu.id,
         kind=cbu.kind,
@@ -324,6 +324,6 @@ def _describe_cbu(session: Session, cbu: Party) -> CbuFound:
         parent_entity_ids=relations[RelationKind.PARENT],
         manco_id=next(iter(relations[RelationKind.MANCO]), None),
         related_to=relations[RelationKind.RELATED],
-        roles=[RoleHolder(role, party_id, name) for role, party_id, name in session.execute(roles)],
-        products=list(session.scalars(products.order_by(ProductSubscription.product))),
+        roles=[RoleHolder(role, party_id, name) for role, party_id, name in session.execute(roles_query)],
+        products=list(session.scalars(products_query.order_by(ProductSubscription.product))),
     )

@@ -61,7 +61,7 @@ def test_identifiers_distinguish_companies(load: Load, gateway: EntityGateway) -
         ),
         ("john smith", None, {None: "exact name", "GB": "exact name", "US-DE": "exact name"}, {}),
         ("Smith", "US", {"US-DE": "contains all these words"}, {}),
-        ("Jo Smi", "GB", {"GB": "words start with these"}, {}),
+        ("Jo Smi", "GB", {"GB": "contains words with these beginnings"}, {}),
         ("Jon Smith", "GB", {}, {"GB": "different spelling"}),
     ],
 )
@@ -102,7 +102,11 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
         ("fund-accounting", "product", [("FUND_ACCOUNTING", "Fund accounting", "exact name")]),
         ("fx", "product", [("FOREIGN_EXCHANGE", "Foreign exchange", "other name")]),
         ("lending", "product", [("SECURITIES_LENDING", "Securities lending", "contains all these words")]),
-        ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words start with these")]),
+        (
+            "collat man",
+            "product",
+            [("COLLATERAL_MANAGEMENT", "Collateral management", "contains words with these beginnings")],
+        ),
         ("compliance officer", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "exact name")]),
         ("officer, compliance", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "same words in another order")]),
         ("MLRO", "role", [("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),

@@ -58,7 +58,7 @@ ALL_WORDS = "contains all these words"
 ANY_ORDER = "same words in another order"
 OTHER_FORM = "the name with another legal form"
 WITHOUT_FORM = "same name without the legal form"
-WORD_STARTS = "words start with these"
+WORD_STARTS = "contains words with these beginnings"
 
 
 @pytest.mark.parametrize(

@@ -266,10 +266,10 @@ COLUMNS_ADVICE = "the first line of a CSV file of parties names its columns, suc
     [
         (b"name,kind,Caf\xe9\nAnn,person,\n", r"line 1: not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
         (b"", "the first line must name the columns; it is empty"),
-        (b"name,type\n", f"the column kind is missing; {COLUMNS_ADVICE}; it has name, type"),
+        (b"name,type\n", f"the column kind is missing; {COLUMNS_ADVICE}; this line has name, type"),
         (
             b'{"plan": 1, "nodes": [' + b"1," * 200 + b"1]}",
-            f"the columns name and kind are missing; {COLUMNS_ADVICE}; it has something else",
+            f"the columns name and kind are missing; {COLUMNS_ADVICE}; this line has something else",
         ),
         (b"x" * 200_000, "the first line must name the columns of a CSV file of parties: field larger than"),
         (b"name,kind,Name\n", "duplicate column name"),

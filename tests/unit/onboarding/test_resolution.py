@@ -112,7 +112,7 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
     assert [candidate["id"] for candidate in problem["candidates"]] == [smithson_id]
     assert problem["message"] == (
         f"Only a possible match for person 'John Smiths': John Smithson (person, GB, born 1975-11-02, {smithson_id}): "
-        "words start with these."
+        "contains words with these beginnings."
     )
 
 

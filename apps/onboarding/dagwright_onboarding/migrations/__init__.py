@@ -1,1 +1,1 @@
-"""The Alembic migrations of the entity store; `migrations` runs them when a store is first opened."""
+"""The Alembic migrations of the entity store; `dagwright.database.migrations` runs them when a store is opened."""

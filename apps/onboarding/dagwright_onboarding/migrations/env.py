@@ -1,4 +1,4 @@
-"""Alembic environment: the revisions run in the transaction of the connection that `migrations` passes."""
+"""Alembic environment: run the revisions in the transaction of the connection from `dagwright.database.migrations`."""
 
 from alembic import context
 
