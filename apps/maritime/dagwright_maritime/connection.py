@@ -27,7 +27,7 @@ _MAX_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The search server of the settings, with the query limits."""
+    """The configured search server, with the query limits."""
 
     client: "AsyncOpenSearch"
     indices: Indices

@@ -15,7 +15,7 @@ NUMBER_TYPES = frozenset({"integer", "long", "short", "float", "double", "half_f
 MAX_VALUES = 500
 """Maximum number of distinct values read per field. A field with more values contains names, not categories."""
 _FIELDS_PER_QUERY = 15
-"""Fields per query. With `MAX_VALUES` values each, they stay below the limit of 10,000 groups per query."""
+"""Fields per query. Each field has at most `MAX_VALUES` values, so a query stays below the limit of 10,000 groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Fill the indices of one prefix with generated shipments, names of shippers, carriers and ports, and helpdesk
 articles.
 
-Documents are generated and sent in batches, so a million need no more memory than ten thousand. At the end, the
-parameters of the data set are written into the mapping of the shipments; after an interrupted load they are missing.
+Documents are generated and sent in batches, so the memory does not depend on their number. At the end, the parameters
+of the data set are written into the mapping of the shipments. After an interrupted load, these parameters are missing.
 """
 
 import asyncio

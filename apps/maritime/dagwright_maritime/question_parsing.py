@@ -12,7 +12,7 @@ from dagwright_maritime.slots import AnalysisResult, DateRange, Filter, Metric
 
 MAX_NAMES = 20
 NAME_CHARACTERS = 200
-"""Limit of one name: the server searches for each of its words."""
+"""Maximum number of characters of a name. The server searches for each word of the name."""
 KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "shipper": ("shipper_name",),
     "carrier": ("carrier_name",),

@@ -8,7 +8,7 @@ A search tries these steps, from the most to the least certain, and stops at the
 4. word prefixes
 
 If the text is a whole identifier or a whole name, a lookup uses a single hit without asking. A part or a prefix of a
-name is not enough, because the plan then changes the party without confirmation, and John Smith is not John Smithson. A
+name is not enough, because the plan would change the party without confirmation, and John Smith is not John Smithson. A
 different legal form is not enough either: Kite SARL is not Kite GmbH. The legal form is ignored only if one of the two
 names has none. Several hits are ambiguous. Names with a different spelling are only near matches: Cohen and Chen differ
 by one letter.

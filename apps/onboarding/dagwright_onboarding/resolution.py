@@ -156,7 +156,7 @@ class PartyResolver:
                     f"Only a possible match for {searched_party}: {_list_candidates([only_hit])}: {only_hit.reason}."
                 )
             if self._is_interactive:
-                raise self._ask_which(findings.hits, text, reason=inactive_note)
+                raise self._selection_question(findings.hits, text, reason=inactive_note)
             hint = _advice(findings.hits, lookup)
             return self._ask_or_report(LOOKUP_AMBIGUOUS, inactive_note + message, hint, findings.hits, text=text)
         other_word = " other" if inactive_note else ""
@@ -202,10 +202,10 @@ class PartyResolver:
             candidate_objects = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": candidate_objects}}
         if previous_question is not None:
-            raise self._ask_again(f"{message} ", text, previous_question)
-        raise self._ask_other_name(f"{message} ", text)
+            raise self._repeated_question(f"{message} ", text, previous_question)
+        raise self._name_question(f"{message} ", text)
 
-    def _ask_again(self, reason: str, text: str, previous_question: _PreviousQuestion) -> AskPerson:
+    def _repeated_question(self, reason: str, text: str, previous_question: _PreviousQuestion) -> AskPerson:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
@@ -219,14 +219,16 @@ class PartyResolver:
         # Do not repeat parties that the problem already lists.
         reason += _inactive_sentence([party for party in findings.inactive_matches if party.id not in reason])
         if previous_question.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, searched_text=previous_question.searched_text, reason=reason)
+            return self._selection_question(
+                findings.hits, text, searched_text=previous_question.searched_text, reason=reason
+            )
         # The first question already listed the near matches of another type.
         near_list = _list_candidates([party for party in findings.near_matches if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
             reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
-        return self._ask_other_name(reason, text, searched_text=previous_question.searched_text)
+        return self._name_question(reason, text, searched_text=previous_question.searched_text)
 
-    def _ask_which(
+    def _selection_question(
         self, hits: Sequence[Candidate], text: str, *, searched_text: str | None = None, reason: str = ""
     ) -> AskPerson:
         """Return the question which of several parties is meant.
@@ -250,7 +252,7 @@ class PartyResolver:
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, searched_text))
 
-    def _ask_other_name(self, reason: str, text: str, *, searched_text: str | None = None) -> AskPerson:
+    def _name_question(self, reason: str, text: str, *, searched_text: str | None = None) -> AskPerson:
         instructions = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
         entity_type = "party"
         if self._lookup.is_term:
@@ -265,7 +267,7 @@ class PartyResolver:
 
     def _apply_choice(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", previous_question.text, searched_text=previous_question.searched_text)
+            raise self._name_question("", previous_question.text, searched_text=previous_question.searched_text)
         return self._apply_name(answered_text, previous_question)
 
     def _apply_name(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
@@ -277,13 +279,13 @@ class PartyResolver:
         # The party may have been offered days ago. If the party is no longer valid, ask again rather than use another
         # option.
         if not party.is_active:
-            raise self._ask_again(
+            raise self._repeated_question(
                 f"{party.name!r} ({party.id}) is inactive. ", previous_question.text, previous_question
             )
         if not self._lookup.accepts(party.kind):
             expected_kinds = join_kinds(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {expected_kinds}. "
-            raise self._ask_again(problem, previous_question.text, previous_question)
+            raise self._repeated_question(problem, previous_question.text, previous_question)
         return _party_entry(party, CHOSEN_REASON)
 
     # Creation.
@@ -293,7 +295,7 @@ class PartyResolver:
         lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
         if text != lookup_text and len(kinds) == 1:
-            raise self._ask_details(lookup_text, kinds[0])
+            raise self._details_question(lookup_text, kinds[0])
         return self._party_to_create(lookup_text)
 
     def _party_to_create(
@@ -324,21 +326,21 @@ class PartyResolver:
                 validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
             )
         except ValueError as error:
-            raise self._ask_details(text, kind, reason=f"{_sentence(error)}. ") from None
+            raise self._details_question(text, kind, reason=f"{_sentence(error)}. ") from None
         lacks_jurisdiction = kind != PartyKind.PERSON and jurisdiction is None
         active_persons, inactive_persons = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
         if (active_persons or inactive_persons) and date_of_birth is None:
-            raise self._ask_details(
+            raise self._details_question(
                 text, kind, reason=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
             )
         if persons_of_same_birth := [person for person in active_persons if person.date_of_birth == date_of_birth]:
-            raise self._ask_which(
+            raise self._selection_question(
                 persons_of_same_birth, text, searched_text=name, reason="This person already exists. "
             )
         if persons_of_same_birth := [person for person in inactive_persons if person.date_of_birth == date_of_birth]:
-            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(persons_of_same_birth)}", text)
+            raise self._name_question(f"This person already exists: {_inactive_sentence(persons_of_same_birth)}", text)
         if lacks_jurisdiction:
-            raise self._ask_details(text, kind)
+            raise self._details_question(text, kind)
         party = {
             "kind": str(kind),
             "name": name,
@@ -347,7 +349,9 @@ class PartyResolver:
         }
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED_REASON}
 
-    def _ask_details(self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False) -> AskPerson:
+    def _details_question(
+        self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False
+    ) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required_fields = [] if _is_name(text) else ["name"]
         if not required_fields:

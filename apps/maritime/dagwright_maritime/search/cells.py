@@ -50,7 +50,7 @@ def _plain_text(value: Any) -> str:
         case None:
             return ""
         case str():
-            # Cut early: a text may be very long, and a cell shows less than this.
+            # Cut early: a text may be very long, and a cell shows fewer characters.
             return value[: 20 * CELL_WIDTH]
         case bool():
             return "yes" if value else "no"

@@ -66,25 +66,25 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
     except OSError as error:
         message = f"the search server can only be installed from a checkout ({error.filename}), {_ALTERNATIVE}"
         raise NoSearchServer(message) from error
-    java = _find_program("java", "Java 17 or newer")
+    java = _find_executable("java", "Java 17 or newer")
     target = cache_home / "dagwright" / f"search-server-{digest}"
     if not target.exists():
         await _install(target, sources)
     return SearchProgram(java, target)
 
 
-def _find_program(name: str, product: str) -> str:
-    program = shutil.which(name)
-    if program is None:
+def _find_executable(name: str, product: str) -> str:
+    path = shutil.which(name)
+    if path is None:
         raise ProgramMissing(
             name, f"{name} is not on the path: install {product} to run a search server here, {_ALTERNATIVE}"
         )
-    return program
+    return path
 
 
 async def _install(target: Path, sources: Path) -> None:
-    mvn = _find_program("mvn", "Maven")
-    javac = _find_program("javac", "a JDK, version 17 or newer,")
+    mvn = _find_executable("mvn", "Maven")
+    javac = _find_executable("javac", "a JDK, version 17 or newer,")
     cache_folder = target.parent
     try:
         cache_folder.mkdir(parents=True, exist_ok=True)
