@@ -33,7 +33,7 @@ class GraphListing:
             yield node
         try:
             async for offloaded_node in self._offloaded_nodes.nodes():
-                if offloaded_node.id not in self._offloaded_nodes.ids_kept_by_run:
+                if offloaded_node.id not in self._offloaded_nodes.ids_in_run:
                     yield {
                         "node_id": offloaded_node.id,
                         **{name: offloaded_node.document[name] for name in ("title", "status", "tool")},

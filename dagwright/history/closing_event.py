@@ -109,23 +109,26 @@ def end_open_nodes(scheduler: "RunScheduler", *, error: NodeError | None, at: fl
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFailure:
+class WorkflowTaskFailure:
     """Failure of a workflow task: the cause as the server names it, and a message."""
 
     cause: str
     message: str
 
 
-def task_failure(event: HistoryEvent) -> TaskFailure:
+def workflow_task_failure(event: HistoryEvent) -> WorkflowTaskFailure:
     """Return the failure of a workflow task."""
     attributes = event.workflow_task_failed_event_attributes
     cause = WorkflowTaskFailedCause.Name(attributes.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     message = cause.replace("_", " ").lower()
-    return TaskFailure(cause, f"{message}: {attributes.failure.message}" if attributes.failure.message else message)
+    return WorkflowTaskFailure(
+        cause, f"{message}: {attributes.failure.message}" if attributes.failure.message else message
+    )
 
 
 _PAGE_EVENTS = 20
-"""Events in one page. The marker is one of the last ten events unless signals arrive while the run ends."""
+"""Number of events in one page. The marker with the document is one of the last ten events unless signals arrive while
+the run ends."""
 _MAX_PAGES = 5
 _RPC_TIMEOUT = timedelta(seconds=10)
 

@@ -41,7 +41,8 @@ NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
 
 Members = AsyncIterator[tuple[str, Any]]
-"""Members of a JSON object, one after the other. They must all be read before the next part of the document."""
+"""Names and values of the members of a JSON object, one after the other. All members must be read before the next part
+of the document."""
 
 
 async def hydrated_document(
@@ -82,7 +83,7 @@ async def _add_inner_nodes(
     nodes.
     """
     offloaded_nodes = hydrator.offloaded_nodes(view)
-    if not offloaded_nodes or (only_node in document["nodes"] and only_node not in offloaded_nodes.ids_kept_by_run):
+    if not offloaded_nodes or (only_node in document["nodes"] and only_node not in offloaded_nodes.ids_in_run):
         return
     try:
         added_nodes = await _inner_nodes(offloaded_nodes, document, only_node=only_node)
@@ -90,9 +91,7 @@ async def _add_inner_nodes(
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included_nodes(
-            document, [node for node in added_nodes if node.id not in offloaded_nodes.ids_kept_by_run]
-        )
+        _subtract_included_nodes(document, [node for node in added_nodes if node.id not in offloaded_nodes.ids_in_run])
     document["nodes"] |= {node.id: node.document for node in added_nodes}
 
 
@@ -166,7 +165,7 @@ def output_loss_reason(notes: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str | None:
-    """Return a text in the payload store; `None` if it is not a text, or cannot be loaded.
+    """Return a text from the payload store; `None` if the stored value is not a text or cannot be loaded.
 
     Args:
         answer_ref: `{"ref", "paths"}` from `protocol.turn_summaries`.
@@ -205,7 +204,7 @@ class _NodeListing:
     async def run_nodes(self) -> Members:
         """Yield the nodes that are in no offloaded region."""
         for node_id, node in self._document["nodes"].items():
-            if node_id not in self._offloaded_nodes.ids_kept_by_run:
+            if node_id not in self._offloaded_nodes.ids_in_run:
                 yield node_id, await self._hydrate_node(node_id, node)
 
     async def nodes(self) -> Members:
@@ -215,7 +214,7 @@ class _NodeListing:
         included_ids = set[str]()
         try:
             async for inner_node in self._offloaded_nodes.nodes():
-                if inner_node.id in self._offloaded_nodes.ids_kept_by_run:
+                if inner_node.id in self._offloaded_nodes.ids_in_run:
                     included_ids.add(inner_node.id)
                 else:
                     self._counts[inner_node.document["status"]] -= 1
@@ -223,7 +222,7 @@ class _NodeListing:
         except StoreError as error:
             self._stop_reading(error)
             for node_id, node in self._document["nodes"].items():
-                if node_id in self._offloaded_nodes.ids_kept_by_run and node_id not in included_ids:
+                if node_id in self._offloaded_nodes.ids_in_run and node_id not in included_ids:
                     yield node_id, await self._hydrate_node(node_id, node)
 
     async def output(self) -> Members:
@@ -266,7 +265,8 @@ class _Hydrator:
         self._max_bytes = max_bytes
         self.notes: list[dict[str, Any]] = []
         self._value_cache: dict[str, Any] = {}
-        """Store reference -> value, because the document contains the result of an item more than once."""
+        """Store reference -> loaded value. The cache avoids repeated loads: a document contains the result of an item
+        more than once."""
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts; return a reference if it is too large or cannot be loaded.

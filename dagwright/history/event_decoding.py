@@ -77,8 +77,8 @@ class PagedPlan:
         """Add a page.
 
         Returns:
-            The plan when all pages have been added; `None` before, or if a page is invalid, which the workflow reports
-            itself.
+            The plan after the last page was added; `None` while pages are missing, or if a page is invalid. The
+            workflow itself reports an invalid page.
         """
         self._pages[event_id] = page
         if len(self._pages) < self.count or None in self._pages.values():
@@ -205,12 +205,12 @@ async def _error_of(kind: str, attributes: Any, converter: DataConverter) -> Bas
 COMPILE_PLAN, LOAD_PLAN = (
     f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARATION_IDS = {id_.removeprefix(wire.INTERNAL_ID_PREFIX): id_ for id_ in (COMPILE_PLAN, LOAD_PLAN)}
+PREPARATION_ID_BY_TYPE = {id_.removeprefix(wire.INTERNAL_ID_PREFIX): id_ for id_ in (COMPILE_PLAN, LOAD_PLAN)}
 """Type of an activity that prepares a plan -> id of this activity in the replay. No node can have this id."""
 
 
 class ExecutionStart:
-    """Start data of an execution of a run, as far as they are known.
+    """Data with which an execution of a run starts. A field is `None` until its data is known.
 
     Attributes:
         run_input: `None` until it is decoded.
@@ -239,8 +239,8 @@ class ExecutionStart:
         return self.plan is not None
 
     @property
-    def is_complete(self) -> bool:
-        """Whether this is the first execution of the run and its start data are complete."""
+    def can_start_run(self) -> bool:
+        """Whether the run can start: this execution is its first, and the plan and the items are loaded."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
     @property
@@ -271,7 +271,7 @@ class ExecutionStart:
         """Handle the result of an activity; return whether the activity loads start data.
 
         Args:
-            activity_id: id of the activity, or one of `PREPARATION_IDS`.
+            activity_id: id of the activity, or a value of `PREPARATION_ID_BY_TYPE`.
             event_id: id of the event that scheduled the activity.
         """
         if activity_id == COMPILE_PLAN:

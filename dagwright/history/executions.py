@@ -47,8 +47,8 @@ async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, 
     """Return the run ids of the consecutive executions of a run, as far as the server retains them.
 
     Args:
-        last_run_id: run id of the last execution to request. For an open execution, the server may hold a request for
-            its closing event until a new event arrives.
+        last_run_id: run id of the execution at which the search stops. Its closing event is not requested: for an open
+            execution, the server may hold that request until a new event arrives.
 
     Complexity: one request for each execution.
     """

@@ -39,7 +39,8 @@ class MomentFacts:
 
     Args:
         tasks: facts of nodes and items.
-        open_requests: request ID -> open request, without those of sub-plans, in the order of their opening.
+        open_requests: request ID -> open request, in the order in which the requests were opened. Requests of sub-plans
+            are omitted.
         closings: request ID -> how the request was closed.
     """
 
@@ -113,7 +114,7 @@ def states_of(scheduler: "RunScheduler | None") -> dict[str, TaskState]:
 
 
 def started_tasks(scheduler: "RunScheduler | None") -> set[str]:
-    """Return the nodes and items that have started, whatever their outcome."""
+    """Return the ids of the nodes and items that have started, whatever their outcome."""
     states = states_of(scheduler)
     records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}
     return {task for task, record in records.items() if record is not None and has_started(states[task], record)}

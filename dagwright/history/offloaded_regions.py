@@ -19,7 +19,7 @@ from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RegionState, offloaded_regions
-from dagwright.features.regions.offloaded_batches import end_of_entry
+from dagwright.features.regions.offloaded_batches import numbered_end_from_json
 from dagwright.protocol.documents import document_of_record
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _CACHED_BATCHES = 4
-"""Batches in memory while all nodes are read: some megabytes each. The nodes are read by number, and the batches
-are nearly in this order, so a larger cache would have no effect.
+"""Maximum number of batches in memory while all nodes are read; a batch has some megabytes. The nodes are read by
+number, and the batches are nearly in this order, so a larger cache would have no effect.
 """
 
 REGION_UNREADABLE = "region_unreadable"
@@ -75,7 +75,7 @@ class OffloadedNodes:
             for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_OffloadedRegion(scheduler, number, store))
                 shared_ids += [scheduler.plan.nodes[member].id for member in region.members]
-        self.ids_kept_by_run = frozenset(shared_ids)
+        self.ids_in_run = frozenset(shared_ids)
         """Ids of the nodes that the run also has, because nodes outside depend on them."""
         self.count = sum(region.count for region in self._regions)
 
@@ -174,11 +174,11 @@ class _OffloadedRegion:
         return failed_nodes
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
-        node_ids = [node.id async for node in self._pages_of_nodes()]
+        node_ids = [node.id async for node in self._all_nodes()]
         batch_indexes, refs = await self._batches_of_nodes(len(node_ids))
         cached_batches: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
         number = -1
-        async for node in self._pages_of_nodes():
+        async for node in self._all_nodes():
             number += 1
             if number < len(self._outside_ids):
                 continue
@@ -197,7 +197,7 @@ class _OffloadedRegion:
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         node_ids: list[str] = []
-        async for node in self._pages_of_nodes():
+        async for node in self._all_nodes():
             for dependency in node.dependencies:
                 if dependency not in self._hidden_numbers:
                     yield node_ids[dependency], node.id
@@ -227,7 +227,7 @@ class _OffloadedRegion:
         )
 
     def _record_of(self, node: CompiledNode, entry: Sequence[Any], versions: Mapping[str, str]) -> Record:
-        return end_of_entry(entry, versions, tool=node.tool)[1]
+        return numbered_end_from_json(entry, versions, tool=node.tool)[1]
 
     async def _ends_of(
         self, matches: Callable[[Sequence[Any]], bool], *, limit: int
@@ -271,7 +271,7 @@ class _OffloadedRegion:
             self._cached_head = _RegionHead(head["pages"], [0, *accumulate(head["counts"])], frozenset(head["ends"]))
         return self._cached_head
 
-    async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
+    async def _all_nodes(self) -> AsyncIterator[CompiledNode]:
         """Yield all nodes, the outside nodes first."""
         for page_ref in (await self._head()).page_refs:
             for node in _nodes_of(await self._store.get(page_ref)):

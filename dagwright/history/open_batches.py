@@ -23,7 +23,7 @@ class OpenCallBatches:
     """The call batches in flight."""
 
     def __init__(self) -> None:
-        self._call_ids: dict[str, list[str]] = {}
+        self._activity_ids_by_batch: dict[str, list[str]] = {}
         """Activity id of a batch -> activity ids that the calls in its input would have as separate activities."""
 
     def add(self, attributes: ActivityTaskScheduledEventAttributes) -> list[str]:
@@ -33,12 +33,12 @@ class OpenCallBatches:
         except (MessageInvalid, ValueError):
             return []
         activity_ids = [call.activity_id for call in calls]
-        self._call_ids[attributes.activity_id] = activity_ids
+        self._activity_ids_by_batch[attributes.activity_id] = activity_ids
         return activity_ids
 
     def activity_ids_of(self, activity_id: str) -> list[str]:
         """Return the activity ids of the calls in the input of a batch; for any other activity, return its id."""
-        return self._call_ids.get(activity_id, [activity_id])
+        return self._activity_ids_by_batch.get(activity_id, [activity_id])
 
     def end(
         self,
@@ -56,7 +56,7 @@ class OpenCallBatches:
         Args:
             result: `None` if the activity failed or was cancelled.
         """
-        activity_ids = self._call_ids.pop(activity_id, None)
+        activity_ids = self._activity_ids_by_batch.pop(activity_id, None)
         if activity_ids is None or scheduler is None:
             return activity_ids is not None
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result)

@@ -38,7 +38,7 @@ class OpenTimers:
         """Apply the effect of a timer.
 
         Args:
-            dispatched_tasks: returns the tasks that have been dispatched.
+            dispatched_tasks: function that returns the tasks that have been dispatched.
         """
         kind = self._kinds.pop(timer_id, None)
         if scheduler is None:

@@ -25,7 +25,7 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import cut_bytes
-from dagwright.history.closing_event import TaskFailure
+from dagwright.history.closing_event import WorkflowTaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -46,7 +46,7 @@ _CUT_BY_SERVER = "Failure exceeds size limit."
 """Message of the failure that the server puts around a failure that was too large; the cut failure is its cause."""
 
 STORE_UNAVAILABLE = ERROR_STORE_UNAVAILABLE
-"""Code of a failure, and of a note, that the payload store does not respond."""
+"""Code of a failure or a note that reports an unresponsive payload store."""
 LOOKUP_WAITS = "lookup_waits"
 """Code of the note that a lookup before the first node has failed and is retried."""
 _MAX_NOTES_OF_A_KIND = 10
@@ -68,8 +68,8 @@ class PendingCall:
 
     Args:
         attempt: 1 for the first; deferred attempts do not count.
-        state: `scheduled` (no worker has it), `started`, `backing_off` (before the next attempt), `held` (paused by the
-            server, because its tool is paused) or `cancelling`.
+        state: `scheduled` (no worker has the call), `started`, `backing_off` (before the next attempt), `held` (paused
+            by the server, because its tool is paused) or `cancelling`.
         last_failure: message of the last failed attempt.
         next_attempt_at: seconds since the epoch, for `backing_off`.
     """
@@ -151,7 +151,8 @@ def _pause_reason(activity: PendingActivityInfo) -> str | None:
 
 
 def _deferral_reason(activity: PendingActivityInfo) -> str | None:
-    """Return why a call waits, before its next attempt or in a worker, although a worker could execute the call."""
+    """Return why a call is deferred although a worker could execute it, or `None`. The call waits before its next
+    attempt or inside a worker."""
     if _is_backing_off(activity) and activity.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(activity.last_failure)
     is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -266,7 +267,9 @@ def _store_problem(activity: PendingActivityInfo) -> str | None:
     return _message_of(activity.last_failure) if kind in (STORE_UNAVAILABLE, StoreUnavailable.__name__) else None
 
 
-def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:
+def workflow_task_notes(
+    raw: DescribeWorkflowExecutionResponse, failure: WorkflowTaskFailure | None
+) -> list[dict[str, Any]]:
     """Return a note if the workflow task fails repeatedly; the history records only the first failure of a series."""
     attempt = raw.pending_workflow_task.attempt
     if attempt <= _MAX_UNREPORTED_ATTEMPTS:

@@ -36,7 +36,7 @@ WAITING_NOTE_CODES = ("no_worker", "no_free_slot", "tool_missing", "tool_paused"
 """Codes of the notes with advice about waiting calls."""
 
 NO_FREE_SLOT = "no worker has a free slot"
-"""Reason of a run whose next step no worker has taken, although workers poll: they continue other runs first."""
+"""Reason why a run waits: workers poll, but they continue other runs before they take the next step of this run."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
 
@@ -55,12 +55,12 @@ class OpenCall:
 
     Args:
         queue: task queue of the call.
-        is_started: a worker has received the call.
+        is_started: whether a worker has received the call.
         scheduled_at: time at which the call was scheduled, in seconds since the epoch; `None` if the call is not
             scheduled yet, or has started.
         task: id of the plan's task; `None` for other work of the run.
         tool: name of the activity.
-        is_foreign: the tool is served by a worker of another program.
+        is_foreign: whether a worker of another program serves the tool.
         pause_reason: why the server has paused the call: its tool is paused, or a user has paused the activity.
         deferral_reason: why the call waits although a worker could execute it, such as a rate limit.
     """
@@ -78,7 +78,7 @@ class OpenCall:
 async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
     """Return the calls that wait for a worker, in the order of `calls`; an empty list if the server does not respond.
 
-    Sends no request if workers take every call within seconds, otherwise one request for each queue.
+    The server gets one request for each queue with an overdue call, and no request if no call is overdue.
     """
     newest_call_at: dict[Queue, float] = {}
     for call in calls:
@@ -145,11 +145,11 @@ def no_worker_notes(
         tools: tools and agents that the run was started with, from its memo.
         run_queue: task queue of the run's workflow.
     """
-    by_queue: dict[Queue, list[OpenCall]] = {}
+    calls_by_queue: dict[Queue, list[OpenCall]] = {}
     for call in unserved_calls:
-        by_queue.setdefault(call.queue, []).append(call)
+        calls_by_queue.setdefault(call.queue, []).append(call)
     notes: list[dict[str, object]] = []
-    for queue, calls in by_queue.items():
+    for queue, calls in calls_by_queue.items():
         names = ", ".join(dict.fromkeys(call.tool for call in calls if call.task is not None and call.tool))
         reason = f"no worker serves the queue {queue.name!r}" + (
             f" of {names}" if names else ", so the run cannot continue"
@@ -216,7 +216,7 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, run_queue
 
 
 class WaitMarks:
-    """Marks on tasks of a scheduler that wait for a worker.
+    """Marks on the tasks of a scheduler; a marked task waits for a worker.
 
     For the scheduler these tasks are running or ready, so the marks are removed before the next event is applied.
     """
@@ -241,15 +241,15 @@ class WaitMarks:
             reasons: task id -> reason.
         """
         self.clear()
-        parents: dict[str, str] = {}
+        reason_by_node: dict[str, str] = {}
         for task_id, reason in reasons.items():
             record = scheduler.record_of(task_id)
             if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
                 self._mark(task_id, record, reason)
                 node = scheduler.state.node_of(task_id).id
                 if node != task_id:
-                    parents[node] = reason
-        for node, reason in parents.items():
+                    reason_by_node[node] = reason
+        for node, reason in reason_by_node.items():
             record = scheduler.record_of(node)
             if record is not None and all(item.record.status is not NodeStatus.RUNNING for item in record.items):
                 self._mark(node, record, reason)

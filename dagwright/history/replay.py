@@ -22,16 +22,16 @@ from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeError, Node
 from dagwright.core.scheduler.run_state import last_call_id, task_of_call
 from dagwright.history.closing_event import (
     STATUS_AT_CLOSE,
-    TaskFailure,
+    WorkflowTaskFailure,
     closing_document,
     closing_error,
     end_open_nodes,
     recorded_document,
-    task_failure,
+    workflow_task_failure,
 )
 from dagwright.history.event_decoding import (
     LOAD_PLAN,
-    PREPARATION_IDS,
+    PREPARATION_ID_BY_TYPE,
     ExecutionStart,
     FailedCall,
     error_of_call,
@@ -102,9 +102,9 @@ class HistoryReplay:
         """Result document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
         self.opened_requests: dict[str, Request] = {}
-        """Requests that were opened in this execution, by ID; closed requests are stored nowhere else."""
+        """ID -> request opened in this execution, open or closed. The scheduler does not store closed requests."""
         self._notes = Notes()
-        self.task_failure: TaskFailure | None = None
+        self.workflow_task_failure: WorkflowTaskFailure | None = None
         """Failure of the last workflow task; `None` after a workflow task has completed."""
         self.continued_as: str | None = None
         self.last_event_id = 0
@@ -121,7 +121,7 @@ class HistoryReplay:
         self._held_batch: EventBatch | None = None
         """The last batch, until it is certain that no other update belongs to it."""
         self._now = 0.0
-        """Start of the workflow task whose commands come next, by the clock of the workflow."""
+        """Start of the workflow task that was completed last, by the clock of the workflow."""
         self._history_use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
         self._activity_of_event: dict[int, str] = {}
@@ -207,9 +207,9 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 self._batches.start(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                self.task_failure = task_failure(event)
+                self.workflow_task_failure = workflow_task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                self.task_failure = None
+                self.workflow_task_failure = None
                 self._held_batch = self._batches.complete(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 continuation = event.workflow_execution_continued_as_new_event_attributes
@@ -232,7 +232,7 @@ class HistoryReplay:
             await self._apply_event(event, self._now)
 
     def _apply_command_event(self, event: HistoryEvent) -> None:
-        """Apply a command event. The workflow handles all other events in its next workflow task."""
+        """Apply an event that records a workflow command; store any other event for the next workflow task."""
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 self._apply_scheduled_activity(event)
@@ -253,7 +253,7 @@ class HistoryReplay:
     def _apply_scheduled_activity(self, event: HistoryEvent) -> None:
         attributes = event.activity_task_scheduled_event_attributes
         self._activity_of_event[event.event_id] = attributes.activity_id
-        preparation_id = PREPARATION_IDS.get(attributes.activity_type.name)
+        preparation_id = PREPARATION_ID_BY_TYPE.get(attributes.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
             # No node has started yet; later, the activity of a node may have the same ID.
             self._activity_of_event[event.event_id] = preparation_id
@@ -337,7 +337,7 @@ class HistoryReplay:
             self._apply_unrecorded_effects()
         for event in other_events:
             await self._apply_event(event, self._now)
-        if self.scheduler is None and self.run_input is not None and self._start_data.is_complete:
+        if self.scheduler is None and self.run_input is not None and self._start_data.can_start_run:
             self._start_run(self.run_input, self._now)
         if self.scheduler is not None and self._limits is None:
             start_restored_run(self.scheduler, self.run_input, at=self._now)
@@ -357,8 +357,8 @@ class HistoryReplay:
         """Apply Temporal's own cancel request, which the workflow handles after all other events.
 
         Args:
-            has_started: the run started in an earlier workflow task; otherwise its first tasks were scheduled and
-                withdrawn.
+            has_started: whether the run started in an earlier workflow task. Otherwise its first tasks were scheduled
+                and withdrawn.
             earlier_tasks: tasks that earlier workflow tasks dispatched; the calls of other tasks leave no event.
         """
         if self.scheduler is None:

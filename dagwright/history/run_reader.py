@@ -1,8 +1,7 @@
 """`RunReader`: state of a run from its history and from `describe`. All commands read runs through it.
 
-It needs no worker, works after the run has closed, and never queries the workflow
-(docs/contributing/guards.md F11, F13). It finds the executions of a run one after the other, and replays the history of
-the newest.
+The reader needs no worker, works after the run has closed, and never queries the workflow (docs/contributing/guards.md
+F11, F13). It finds the executions of a run one after the other, and replays the history of the newest execution.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from dagwright.history.pending_activities import (
     open_calls,
     pending_calls,
     store_notes,
-    task_notes,
+    workflow_task_notes,
 )
 from dagwright.history.queues import (
     WAITING_NOTE_CODES,
@@ -73,7 +72,7 @@ class Execution:
 
     @property
     def is_over(self) -> bool:
-        """Whether its history is complete."""
+        """Whether the execution has ended, so that its history is complete."""
         return self.replay.is_closed or self.replay.continued_as is not None
 
 
@@ -190,7 +189,7 @@ class RunReader:
     Args:
         client: client of the run's namespace.
         workflow_id: id of the run.
-        run_id: one execution of that id; `None` means the newest execution.
+        run_id: run id of one execution; `None` means the newest execution.
     """
 
     def __init__(self, client: Client, workflow_id: str, *, run_id: str | None = None) -> None:
@@ -225,7 +224,7 @@ class RunReader:
         try:
             while True:
                 with suppress(TimeoutError):
-                    # Not `asyncio.wait_for`: it loses a cancellation that arrives together with the awaited result.
+                    # `asyncio.wait_for` would lose a cancellation that arrives together with the awaited result.
                     async with asyncio.timeout(DESCRIBE_PAUSE_S):
                         await reader.change_event.wait()
                 reader.change_event.clear()
@@ -345,7 +344,7 @@ class RunReader:
             waiting_children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:
-                notes += [*task_notes(raw, replay.task_failure), *store_notes(raw, replay)]
+                notes += [*workflow_task_notes(raw, replay.workflow_task_failure), *store_notes(raw, replay)]
                 notes += lookup_notes(raw, replay)
             if unserved_calls:
                 notes += await self._no_worker_notes(unserved_calls, description)

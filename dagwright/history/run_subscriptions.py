@@ -125,7 +125,7 @@ class RunSubscriptions:
                 version = await topic.next_version(known_version=version)
             update = topic.update_of(topic.changed_from(delivered_states))
             yield update
-            # Tests the delivered view: if the run ended in the meantime, the subscriber needs one more update.
+            # The loop tests the delivered view: if the run ended in the meantime, the subscriber needs one more update.
             while not update.view.is_closed:
                 previous_version, version = version, await topic.next_version(known_version=version)
                 update = topic.update_of(topic.changed_since(previous_version))

@@ -38,9 +38,9 @@ class RunView:
         cursor: position of the last applied event; data from `describe` may be newer.
         run_input: input of the newest execution.
         first_run_id: ID of the first execution; it is the scope of the run's idempotency keys.
-        pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
-            reads the message.
-        has_accepted_command: returns whether the run has accepted the command with an ID.
+        pending_commands: function that returns the command signals that no workflow task has handled: time, name, and a
+            function that reads the message.
+        has_accepted_command: function that returns whether the run has accepted the command with an ID.
         has_waiting_marks: whether tasks are marked as waiting for a worker. Only `describe` reports this.
         opened_requests: request ID -> request that was opened in the newest execution; closed requests are included.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
@@ -82,10 +82,10 @@ class RunView:
 
         The document of a failed run always has an `error`, even if only nodes failed; see `protocol.failures`.
         """
-        document = self._recorded_document()
+        document = self._document_without_derived_error()
         return {**document, "error": run_error_of(document)}
 
-    def _recorded_document(self) -> dict[str, Any]:
+    def _document_without_derived_error(self) -> dict[str, Any]:
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
         return (
@@ -119,7 +119,7 @@ class RunView:
 
     @property
     def reason(self) -> str:
-        """Reason for which the run waits."""
+        """Reason why the run waits, for a run with the status `waiting`."""
         if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
             return next(iter(self.scheduler.features.feedback.requests.open.values())).waiting_reason
         records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []

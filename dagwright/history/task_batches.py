@@ -55,8 +55,8 @@ class EventBatches:
 
     def __init__(self) -> None:
         self._unhandled_events: list[HistoryEvent] = []
-        self._task_starts: dict[int, tuple[float, HistoryUse]] = {}
-        """Event id of a started workflow task -> its start, and the use of the history then."""
+        self._workflow_task_starts: dict[int, tuple[float, HistoryUse]] = {}
+        """Id of the event that started a workflow task -> time of the start, and use of the history at that time."""
         self._message_count = 0
         self._history_use = HistoryUse(0, 0)
 
@@ -77,12 +77,12 @@ class EventBatches:
     def start(self, event: HistoryEvent, at: float) -> None:
         """Add the start of a workflow task, which may still fail."""
         size = event.workflow_task_started_event_attributes.history_size_bytes
-        self._task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
+        self._workflow_task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
 
     def complete(self, completion: HistoryEvent, at: float) -> EventBatch:
         """Return the events of a completed workflow task."""
         started_event_id = completion.workflow_task_completed_event_attributes.started_event_id
-        started_at, self._history_use = self._task_starts.pop(started_event_id, (at, self._history_use))
+        started_at, self._history_use = self._workflow_task_starts.pop(started_event_id, (at, self._history_use))
         events, self._unhandled_events = self._unhandled_events, []
         batch = [event for event in events if event.event_id < started_event_id]
         self._unhandled_events = [event for event in events if event.event_id >= started_event_id]

@@ -59,7 +59,8 @@ class TextPart:
     Args:
         node, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
-        restarts: the text delivered so far is not part of the answer; this part is the start of the answer.
+        restarts: whether the answer restarts. The text delivered before is then not part of the answer, and this part
+            is the start of the answer.
     """
 
     node: str

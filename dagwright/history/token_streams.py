@@ -77,7 +77,7 @@ class TokenStreams:
         leaves early, it must close the generator (`contextlib.aclosing`).
 
         Args:
-            delivered_text: text that this reader has received; updated here.
+            delivered_text: text that this reader has received. The generator adds each yielded part.
 
         Raises:
             RunNotFound: there is no such run.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _STATUS_BY_VALUE = {status.value: status for status in NodeStatus}
-"""A lookup takes half the time of `NodeStatus(value)`, and a large region needs one lookup for each node."""
+"""The access takes half the time of `NodeStatus(value)`, and a large region decodes one status for each node."""
 
 
 class BatchTooLarge(Exception):
@@ -64,7 +64,7 @@ class BatchNodes:
     """Nodes of one batch.
 
     Args:
-        awaited_numbers: nodes outside the batch that end while the batch runs.
+        awaited_numbers: numbers of nodes outside the batch that end while the batch runs.
     """
 
     def __init__(self, scheduler: "RunScheduler", *, awaited_numbers: Sequence[int] = ()) -> None:
@@ -121,7 +121,8 @@ class BatchNodes:
         return True
 
     def _ends_of(self, node: CompiledNode, outside_numbers: Iterable[int]) -> dict[int, bytes]:
-        """Return the ends of dependencies that the input lacks, with the results that the node may read."""
+        """Return the encoded ends of dependencies whose ends are not in the batch yet, with the results that the node
+        may read."""
         scheduler = self._scheduler
         ids_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
@@ -138,7 +139,7 @@ class BatchNodes:
         return ends
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
-        """Return the values of inputs that a node adds to the input of the batch."""
+        """Return the inputs of the run that a node reads and that are not in the batch yet."""
         inputs = self._scheduler.state.inputs
         names: dict[str, None] = {} if node.when is None else dict.fromkeys(inputs)
         for part in _references_of(node):

@@ -142,12 +142,15 @@ def ends_from_json(encoded: Mapping[str, Any], plan: CompiledPlan) -> list[tuple
     """
     try:
         versions = encoded["versions"]
-        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in encoded["node_ends"]]
+        return [
+            numbered_end_from_json(entry, versions, tool=plan.nodes[int(entry[0])].tool)
+            for entry in encoded["node_ends"]
+        ]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not the ends of nodes: {error!r}") from None
 
 
-def end_of_entry(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
+def numbered_end_from_json(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
     """Decode the number and the end of one node.
 
     Args:

@@ -309,7 +309,7 @@ NODE_IDS = [f"n{number}" for number in range(40)]
 class UnavailableNodes(AsyncIterator[Any]):
     """Nodes of an offloaded region in an unavailable store. The region has every second node of the document."""
 
-    ids_kept_by_run = frozenset(NODE_IDS[::2])
+    ids_in_run = frozenset(NODE_IDS[::2])
 
     def nodes(self) -> AsyncIterator[Any]:
         return self
