@@ -308,7 +308,7 @@ def _omitted_nodes(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]
 def _has_same_plan(original_scheduler: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the same plan as the original run."""
     names = [node.id for node in plan.nodes[: plan.visible_count]]
-    return not reuse.changed_nodes and names == [node.id for node, _ in original_scheduler.state.visible_nodes()]
+    return not reuse.changed_ids and names == [node.id for node, _ in original_scheduler.state.visible_nodes()]
 
 
 def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: bool) -> RunInput:

@@ -26,8 +26,8 @@ calls of 1 ms."""
 MAX_PARALLEL = 100
 """Maximum number of calls of one batch that run at once: the default number of concurrent activities of a worker."""
 MAX_BATCH_ATTEMPTS = 3
-"""Maximum number of attempts of a batch. Each attempt may start a call again, so a call is only batched if its retry
-policy allows at least this number of attempts."""
+"""Maximum number of attempts of a batch. Each attempt of the batch may start a call again, so a call may be in a batch
+only if its own retry policy allows at least this number of attempts."""
 _MIN_TIMEOUT_S = 1.0
 """Shortest timeout of a call in a batch: a batch notices only after 200 ms that a call is slow."""
 
@@ -71,11 +71,12 @@ def max_parallel_calls(scheduler: "Scheduler[Any]", *, call_count: int) -> int:
 def followers_of(
     scheduler: "RunScheduler", tasks: Sequence[Task], *, task_queue: str | None, separate_tools: Collection[str]
 ) -> tuple[list[str], bytes]:
-    """Return the followers of tasks, in an order in which they can run, and their nodes, encoded for the activity.
+    """Return the ids of the followers in an order in which the followers can run, and the encoded nodes of the
+    followers.
 
     Args:
         tasks: the calls of the batch that may start now.
-        task_queue: queue of their tools.
+        task_queue: task queue of the tools of all calls in the batch.
         separate_tools: names of tools that may not share an activity.
 
     Complexity: O(E) over the edges of the batch.
@@ -83,19 +84,19 @@ def followers_of(
     state = scheduler.state
     first_numbers = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
     batch = BatchNodes(scheduler, awaited_numbers=first_numbers)
-    open_counts: dict[int, int] = {}
+    open_dependency_counts: dict[int, int] = {}
     queue, followers = list(first_numbers), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
     if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
         queue = []
     for number in queue:
         for dependent in state.dependents_of(number):
-            if dependent not in open_counts:
-                open_counts[dependent] = _open_dependency_count(
+            if dependent not in open_dependency_counts:
+                open_dependency_counts[dependent] = _open_dependency_count(
                     scheduler, dependent, task_queue=task_queue, separate_tools=separate_tools
                 )
-            open_counts[dependent] -= 1
-            if not open_counts[dependent] and _try_to_add(batch, dependent):
+            open_dependency_counts[dependent] -= 1
+            if not open_dependency_counts[dependent] and _try_to_add(batch, dependent):
                 queue.append(dependent)
                 followers.append(dependent)
             if len(tasks) + len(followers) >= MAX_CALLS:
@@ -117,7 +118,7 @@ _CANNOT_FOLLOW = 1 << 60
 def _open_dependency_count(
     scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate_tools: Collection[str]
 ) -> int:
-    """Return how many dependencies of a possible follower have not ended."""
+    """Return how many dependencies of a node have not ended; `_CANNOT_FOLLOW` if the node cannot be a follower."""
     state, records = scheduler.state, scheduler.records
     node, counts = state.plan.nodes[number], state.dependency_counts[number]
     tool = state.plan.tools.get(node.tool)

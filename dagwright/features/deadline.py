@@ -1,4 +1,4 @@
-"""The deadline of a run, and its end when the deadline has passed."""
+"""Deadline of a run: the run fails when the deadline has passed."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -81,11 +81,11 @@ class RunDeadline:
         if not self.deadline.is_due(at):
             return
         state = self._scheduler.state
-        report = timeout_message(state.plan, state.records, is_paused=state.paused is not None)
+        details = timeout_message(state.plan, state.records, is_paused=state.paused is not None)
         error = self.deadline.error
         self._scheduler.abort(error, at)
-        if state.error is error and report:
-            state.error = replace(error, message=f"{error.message}; {report}")
+        if state.error is error and details:
+            state.error = replace(error, message=f"{error.message}; {details}")
         self._scheduler.propagate(at)
 
 

@@ -83,9 +83,9 @@ def create_scheduler(
         deadline=deadline,
         regions=RegionBatchHandler(scheduler),
     )
-    # Each hook is called in this order. So a call is prepared before it reserves budget, and gets its idempotency key
-    # after that. The plan is extended, its output checked and the run compensated before waiting calls are admitted.
-    # A result is reused before a request to a person is opened.
+    # Each hook is called in this order. A call is prepared first, then it reserves budget, then it gets its idempotency
+    # key. Extension of the plan, the check of the output and compensation come before the admission of waiting calls.
+    # The reuse of a result comes before the opening of a request to a person.
     order = (
         features.workers,
         features.extension,

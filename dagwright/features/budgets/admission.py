@@ -1,6 +1,6 @@
-"""Budget admission: at the limit, calls of models wait, and the run asks a person for more budget or finishes early.
+"""Budget admission: at a limit, model calls wait, and the run asks a person for more budget or finishes early.
 
-Replay: which calls wait, and when they start, is part of the order of commands in history.
+Replay: the rules for waiting calls determine the order of the workflow commands in the history.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -101,7 +101,8 @@ class BudgetAdmission(SchedulerComponent):
         budget.busy_time.pause_if_idle(at, is_idle=is_waiting and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
-        """Release the reservation of a node that was cancelled or given a result before its call."""
+        """Release the reservation of a node that was cancelled, or whose result was set by a person, before its
+        call."""
         budget = self.budget
         if budget is not None and not self._state.is_stopped and (budget.waiting_calls or budget.reservations):
             self.release(self._state.id_of(ref), include_waiting=True)
@@ -170,7 +171,7 @@ class BudgetAdmission(SchedulerComponent):
     # Messages of other runs, delivered by the driver.
 
     def handle_report(self, call: str, report: BudgetReport, *, added_nodes: int, at: float) -> None:
-        """Handle a report of a child run about its calls of models."""
+        """Handle a report of a child run about its model calls."""
         if self.budget is not None:
             self.budget.apply_report(call, report, added_nodes=added_nodes)
             self._scheduler.propagate(at)
@@ -190,7 +191,8 @@ class BudgetAdmission(SchedulerComponent):
         self._scheduler.propagate(at)
 
     def release(self, task_id: str, *, include_waiting: bool = False) -> None:
-        """Release the reservation of a call that cannot be sent. The caller then reports the end of the call.
+        """Release the reservation of a call that cannot be sent. The code that calls this method must then report the
+        end of the call.
 
         Args:
             include_waiting: also remove the call if it waits for budget.
@@ -226,7 +228,7 @@ class BudgetAdmission(SchedulerComponent):
             return
         self._reasons_revision = budget.revision
         state = self._state
-        for task_id, message in budget.reasons(
+        for task_id, message in budget.reasons_by_task(
             run_usage=state.totals.usage.total, added_nodes=state.added_count
         ).items():
             record = state.record_of(task_id)

@@ -6,7 +6,7 @@ reports how the call ended. Therefore the root run knows all usage, and never re
 Added nodes and time are checked when a node is about to start; nothing is reserved for them.
 
 The usage exceeds a limit only in three cases: calls in flight use more than estimated (including attempts that fail
-with an unusable response); tools and agents call models themselves, and their usage is known when they end; and the
+with an unusable response); tools and agents call models themselves, and report their usage only when they end; and the
 call that writes the final answer from partial results is always allowed.
 
 This module must not import the scheduler.
@@ -37,7 +37,7 @@ from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 MAX_REQUESTED_CALLS = 250
 """Maximum number of calls for which a child run requests budget: its report has to fit into one message."""
 _MODEL_CALL_LIMITS: Sequence[LimitKind] = ("tokens", "money", "calls")
-"""Limits that only apply to calls of models."""
+"""Limits that only apply to model calls."""
 ZERO_MONEY = Decimal(0)
 
 
@@ -70,9 +70,10 @@ class Reservation:
     """Budget that one call has reserved or waits for.
 
     Args:
-        tokens: estimated tokens of a call of a model; 0 for any other call, because nothing is reserved for it.
+        tokens: estimated tokens of a model call; 0 for other calls, which reserve nothing.
         money: reserved money, set when the reservation is granted.
-        nodes: added nodes up to and including the node of the call; `None` counts all added nodes.
+        nodes: number of nodes that were added to the plan up to and including the node of the call; `None` counts all
+            added nodes.
     """
 
     tokens: int
@@ -130,8 +131,10 @@ class Budget:
         finish_reason: reason if the run finishes early with partial results.
         reservations: reservations of calls in flight, and of calls that child runs may start.
         waiting_calls: calls that wait, in order. The key of a call of the run itself is its task id.
-        requested_calls: for a child run: the first waiting calls, which were requested from the parent run.
-        withdrawal_counts: for a child run: call -> how often it was requested and then cancelled while it waited.
+        requested_calls: for a child run: waiting calls for which the parent run has been asked for budget. These calls
+            are the first of `waiting_calls`.
+        withdrawal_counts: for a child run: call -> how often budget for the call was requested, and the call then ended
+            while it waited.
         usage_by_child: call id of a running child run -> usage that it has reported so far.
         added_by_child: call id of a child run -> number of nodes that it has added.
         unreported_usage: reserved usage of ended calls whose usage is unknown. It counts as used.
@@ -176,7 +179,7 @@ class Budget:
 
     @property
     def limits_all_nodes(self) -> bool:
-        """Whether the limits apply to all nodes, not only to calls of models."""
+        """Whether the limits apply to all nodes, not only to model calls."""
         return "nodes" in self.limits or "time" in self.limits
 
     def reserve(self, name: CallName, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> bool:
@@ -235,7 +238,7 @@ class Budget:
                 self._reported_usage += usage
             self.settle((call, key), usage)
         for key, tokens in report.requests.items():
-            # A call that requests budget again was settled before, possibly in the same message.
+            # `requests` is read after `settled`, because one report may settle a call and request budget for it again.
             if (call, key) not in self.reservations:
                 self.waiting_calls[call, key] = Reservation(tokens)
 
@@ -269,7 +272,8 @@ class Budget:
         self._reported_usage = self._reported_usage.minus(reported_usage)
         self.pending_grants.pop(call, None)
         self.busy_time.set_idle(call, is_idle=False)
-        # The total is empty without a final report, and lacks the usage of nested child runs without a report.
+        # `usage` is empty if the child run sent no final report. It also lacks the usage of nested child runs that sent
+        # no final report.
         missing_usage = reported_usage.minus(usage)
         self.unreported_usage.tokens, self.unreported_usage.calls = (
             self.unreported_usage.tokens + missing_usage.tokens,
@@ -279,16 +283,19 @@ class Budget:
         for name in [name for name in (*self.reservations, *self.waiting_calls) if name[0] == call]:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
         if self.is_child and (late_usage := usage.minus(reported_usage)).is_nonzero:
-            # The child run ended before it reported its last calls, and the parent run receives the total much later.
+            # The child run ended before it reported its last calls. This run reports them to its own parent run now,
+            # because the total of this run follows much later.
             self.pending_report.settled[_encoded_name((call, ""))] = late_usage
 
     # Remaining budget.
 
     def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> list[LimitKind]:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
-        return self._exceeded_kinds(reservation, self._remaining(run_usage), added_nodes=added_nodes)
+        return self._exceeded_kinds(reservation, self._remaining_amounts(run_usage), added_nodes=added_nodes)
 
-    def _remaining(self, run_usage: Usage, *, ignores_reservations: bool = False) -> dict[LimitKind, Limit | None]:
+    def _remaining_amounts(
+        self, run_usage: Usage, *, ignores_reservations: bool = False
+    ) -> dict[LimitKind, Limit | None]:
         """Return the remaining amount of each limit; `None` if unknown.
 
         For `nodes`, only the nodes that child runs have added are subtracted.
@@ -339,17 +346,18 @@ class Budget:
         return run_usage.cost is None or self._reported_usage.cost is None
 
     def grant_waiting(self, *, run_usage: Usage, added_nodes: int) -> list[str]:
-        """Grant reservations to all waiting calls that fit into the budget; return the run's own tasks, in order."""
+        """Grant reservations to all waiting calls that fit into the budget. Return the task ids of the granted calls of
+        the run itself, in order; the grants of child runs are passed on."""
         task_ids: list[str] = []
         if self.is_child:
             return task_ids
-        remaining_amounts = self._remaining(run_usage)
+        remaining_amounts = self._remaining_amounts(run_usage)
         for name, reservation in [*self.waiting_calls.items()]:
             if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
                 continue
             del self.waiting_calls[name]
             self._reserve(name, self._with_money(reservation, run_usage=run_usage))
-            remaining_amounts = self._remaining(run_usage)
+            remaining_amounts = self._remaining_amounts(run_usage)
             self._pass_grant(name)
             if not name[0]:
                 task_ids.append(name[1])
@@ -363,7 +371,7 @@ class Budget:
         """
         if self.is_child or self.finish_reason is not None:
             return []
-        remaining_amounts = self._remaining(run_usage, ignores_reservations=True)
+        remaining_amounts = self._remaining_amounts(run_usage, ignores_reservations=True)
         reservations = self.waiting_calls.values() if name is None else (self.waiting_calls[name],)
         exceeded_kinds = {
             kind
@@ -372,9 +380,9 @@ class Budget:
         }
         return [kind for kind in KINDS if kind in exceeded_kinds]
 
-    def reasons(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
+    def reasons_by_task(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why its call waits, for calls of the run itself."""
-        remaining_amounts = self._remaining(run_usage)
+        remaining_amounts = self._remaining_amounts(run_usage)
         texts_by_kinds: dict[tuple[LimitKind, ...], str] = {}
         texts_by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting_calls.items():
@@ -470,7 +478,8 @@ class Budget:
         return f"~{count}:{_encoded_name(name)}" if count else _encoded_name(name)
 
     def next_report(self) -> BudgetReport | None:
-        """Return the next report to the parent run, or `None`. Requests that do not fit follow in later reports."""
+        """Return the next report to the parent run and clear the reported data; `None` if there is nothing to report.
+        Requests that do not fit follow in later reports."""
         report, self.pending_report = self.pending_report, BudgetReport()
         if self.is_child and len(self.requested_calls) < min(len(self.waiting_calls), MAX_REQUESTED_CALLS):
             for name, reservation in islice(self.waiting_calls.items(), MAX_REQUESTED_CALLS):
@@ -482,7 +491,7 @@ class Budget:
         return report if report.requests or report.settled or report.is_idle is not None else None
 
     def next_grants(self) -> dict[str, list[str]]:
-        """Return the grants that have not been sent to child runs yet."""
+        """Return and clear the grants that have not been sent to child runs yet."""
         grants, self.pending_grants = self.pending_grants, {}
         return grants
 
@@ -566,6 +575,7 @@ def _reservation_from_json(encoded: Sequence[Any]) -> tuple[CallName, Reservatio
 
 
 def _encoded_name(name: CallName) -> str:
-    """Encode the name of a call as one text. The call of a child run starts with the id of the child run."""
+    """Encode the name of a call as one text. The text for a call of a child run also contains the call id of the child
+    run."""
     # The length prefix keeps the encoding unique, because ids may contain any text.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]

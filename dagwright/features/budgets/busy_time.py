@@ -28,7 +28,7 @@ class BusyTime:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the run was busy until the last call of `count_until`."""
+        """Seconds that the run was busy until `count_until` was last called."""
         return self.counted_s if self.resumed_at is None else self.counted_s + max(self._now - self.resumed_at, 0.0)
 
     def count_until(self, at: float) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 BYTES_PER_TOKEN = 3
-"""Conservative bytes per token of a message: about four in English, two or three in other languages."""
+"""Bytes per token that the estimate assumes. English has about four bytes per token, other languages two or three."""
 DEFAULT_ANSWER_TOKENS = 1_000
 """Assumed tokens of a response without `max_tokens`."""
 
@@ -47,9 +47,10 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
-    """Return the tokens of the conversation that a call continues: the usage of its last call, which is the largest.
+    """Return the tokens of the conversation that a node continues: the usage of the last call of the conversation. The
+    last call has the largest usage, because it contains the earlier messages.
 
-    The last call is a dependency of the node, or a dependency of a dependency.
+    The last call is a dependency of the node, or a dependency of such a dependency.
     """
     nodes = state.plan.nodes
     candidates = [

@@ -1,8 +1,8 @@
 """Hold of the calls of a limit after a service has asked to wait, and their gradual start afterwards.
 
-During the hold, each call books a separate start after the hold. If the service asks again, the interval between two
-starts doubles. Calls may come back late and all at once, for example if no worker ran for a while. Therefore the starts
-of calls that come back keep the interval too.
+During the hold, each call books a separate start after the hold, and *comes back* (requests to start again) at that
+time. If the service asks to wait again, the interval between two starts doubles. Calls may come back late and all at
+once, for example if no worker ran for a while. Therefore the starts of calls that come back keep the interval too.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,14 @@ from dagwright.core.model.times import format_time
 MAX_HOLD_S = 300.0
 """Longest hold after one response. Only the call that got the response may wait longer, if the service asks for it."""
 RECENT_S = 30.0
-"""Seconds after the last start that a hold has delayed, in which another hold doubles the interval."""
+"""A hold counts as recent until this time after the last start that the hold has delayed. If a new hold starts while
+the previous hold is recent, the interval doubles."""
 WAIT_REQUESTED_PHRASE = "was asked to wait until"
 """First words of the reason why calls wait during a hold."""
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
 _MAX_PACED_S = 1.0
-"""Longest wait of a returned call on the worker. For a longer wait, the server keeps the call."""
+"""Longest wait on the worker of a call that has come back. For a longer wait, the server keeps the call."""
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Hold:
         return f"{WAIT_REQUESTED_PHRASE} {format_time(self.until)} ({self.requested_by})"
 
     def extend(self, until: float, now: float, *, requested_by: str) -> None:
-        """Hold the calls until a time."""
+        """Extend the hold to `until`; an earlier time has no effect."""
         if until <= self.until:
             return
         if now >= self.until:

@@ -2,9 +2,9 @@
 
 A call gets a start time if the start is at most `HORIZON_S` away. All later calls get only an estimate and request
 again: a booked start cannot be used by another call, so the bookings of a cancelled run would block all other calls. A
-start is valid for `LATE_S` after its time, so that late calls do not start together. A call that misses its start
-requests another start with a longer lead (minimum time until the start). If no other call has booked a start since, the
-missed start is free again.
+start expires `LATE_S` after its time, because calls that are later than that could all start together. A call that
+misses its start requests another start with a longer lead (minimum time until the start). If no other call has booked a
+start since, the missed start is free again.
 
 With a concurrency limit a call also needs a lease, which expires unless it is renewed. The queue for the next lease has
 as many places as the limit has leases; the other calls get an estimate.
@@ -24,12 +24,13 @@ HORIZON_S = 1.0
 LATE_S = 0.25
 """Time for which a booked start stays valid."""
 OVERTAKE_S = 0.2
-"""A new call that can start within this time may overtake calls with an estimate, which would come back too late for
-the start."""
+"""A new call that can start within this time may overtake calls with an estimate, because these calls would come back
+too late to use the start."""
 _EARLY_S = 0.5
-"""Time by which calls request again before their estimate, so that no start is lost if some calls are late."""
+"""Calls request again this long before their estimated start, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
-"""Longest estimated wait that a call waits at once. A longer wait is halved: calls ahead may end without starting."""
+"""Longest wait that is estimated exactly. For a longer wait, a call requests again after half of it, because calls
+ahead may end without starting."""
 _MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0
@@ -91,7 +92,7 @@ class Booking:
 
     Args:
         lead_s: lead of the request. If the call requests again with a longer lead, it has missed the start.
-        starts, tokens: `next_at` of the schedule before and after the booking.
+        starts, tokens: `next_at` of the schedule with this name in `LimitState`, before and after the booking.
     """
 
     call: str
@@ -112,7 +113,8 @@ class LimitState:
         day_use: model usage of the current day.
         leases: call -> its lease.
         queue: call that waits for a lease -> time at which the call loses its place. First come, first served.
-        hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease, and of its tokens.
+        hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease (unrelated to `hold`),
+            and of the tokens of a call.
         booking: last booked start.
     """
 
@@ -162,7 +164,7 @@ class LimitState:
             limit.daily_budget is not None
             and (used_up_reason := self.day_use.used_up_reason(limit.daily_budget, now)) is not None
         ):
-            return LimitAnswer("defer", _wait_for_day(call, now), used_up_reason)
+            return LimitAnswer("defer", _daily_budget_wait_s(call, now), used_up_reason)
         at, reason = self._earliest_start(limit, now + lead_s)
         is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
@@ -193,7 +195,7 @@ class LimitState:
         self.leases[call] = Lease(max(now, started_at) + LEASE_S, started_at)
 
     def add_tokens(self, limit: CallLimit, tokens: float) -> None:
-        """Correct the estimated tokens of a call by the tokens that it has used."""
+        """Replace the estimated tokens of a call in the schedule by the tokens that the call has used."""
         if limit.tokens_per_minute is not None:
             self.tokens.correct((tokens - self.tokens_per_call) * 60.0 / limit.tokens_per_minute)
         self.tokens_per_call = _average(self.tokens_per_call, tokens)
@@ -294,7 +296,7 @@ class LimitState:
         else:
             self.tail_at = at + interval_s
         wait_s = max(_MIN_WAIT_S, at - now - _EARLY_S)
-        # Half of a long wait, because calls ahead may end without starting, for example if their run is cancelled.
+        # A long wait is halved, because calls ahead may end without starting, for example if their run is cancelled.
         delay_s = wait_s if wait_s <= _MAX_EXACT_S else min(wait_s / 2, MAX_ESTIMATE_S)
         return LimitAnswer("defer", delay_s, reason, calls_ahead)
 
@@ -324,7 +326,7 @@ def _applicable_parts(limit: CallLimit, kind: RequestKind) -> CallLimit:
     )
 
 
-def _wait_for_day(call: str, now: float) -> float:
+def _daily_budget_wait_s(call: str, now: float) -> float:
     """Return the seconds after which a call requests again, if the budget of the day is used up.
 
     The wait is limited, because the budget may be raised at any time. After midnight, each call comes back at another

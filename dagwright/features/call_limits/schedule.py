@@ -33,6 +33,10 @@ class Schedule:
         """
         self.next_at = max(self.next_at, at) + cost_s
 
-    def correct(self, cost_s: float) -> None:
-        """Correct the cost of an earlier start by a difference, which may be negative."""
-        self.next_at += cost_s
+    def correct(self, difference_s: float) -> None:
+        """Correct the cost of an earlier start.
+
+        Args:
+            difference_s: correct cost minus booked cost; may be negative.
+        """
+        self.next_at += difference_s

@@ -21,7 +21,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.run_state import ActivePause
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import NOTE_COMPENSATED, compensation_summary
-from dagwright.features.explain.reasons import missing_values
+from dagwright.features.explain.reasons import missing_value_texts
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -144,7 +144,8 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy:
-    """Change which calls need an approval. Tasks whose approval is no longer needed start."""
+    """Change which calls need an approval. A task that waits for an approval starts if it no longer needs the
+    approval."""
 
     policy: Policy
     actor: Actor = UNKNOWN_ACTOR
@@ -204,7 +205,7 @@ class SetLimits:
 def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
-    The note of a paused run has no reason, because the note of the command has the reason.
+    The note about a pause omits the reason of the pause, because the note about the pause command contains this reason.
     """
     if scheduler is None:
         return []
@@ -233,7 +234,9 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     )
     for node in islice(skipped_nodes, _MAX_CHECKED_SKIPPED_NODES):
         missing_texts = [
-            missing_text for missing_text in missing_values(scheduler, node) if missing_text.endswith(" is missing")
+            missing_text
+            for missing_text in missing_value_texts(scheduler, node)
+            if missing_text.endswith(" is missing")
         ]
         if missing_texts:
             message = (
@@ -278,7 +281,8 @@ def ref_or_rejection(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
 
 
 def limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return `max_parallel`, `deadline` (RFC 3339 time, null means no deadline) and `budget`, if the run has one."""
+    """Return `max_parallel` and `deadline` (RFC 3339 time, null means no deadline). If the run has a budget, also
+    return `budget`."""
     encoded = {
         "max_parallel": scheduler.state.max_in_flight,
         "deadline": format_time(scheduler.features.deadline.deadline.at),

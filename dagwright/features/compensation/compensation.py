@@ -43,7 +43,8 @@ ERROR_COMPENSATED = "compensated"
 NOTHING_TO_COMPENSATE: Mapping[str, Any] = {}
 """Snapshot that a child run returns if it changed nothing."""
 _MAX_NAMES, _MAX_NOTES = 5, 50
-"""Maximum number of uncompensated calls named in the message, and in notes."""
+"""Maximum number of uncompensated calls that the summary names, and maximum number of notes about uncompensated
+calls."""
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _CODES_BEFORE_CALL = frozenset(
     {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "not_allowed"}
@@ -233,7 +234,7 @@ def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
 
 
 def compensated_by(state: "RunState") -> dict[str, str]:
-    """Return compensated node or item -> its compensation node."""
+    """Return id of a compensated node or item -> id of its completed compensation node."""
     if not any(node.compensates is not None for extension in state.extensions for node in extension.nodes):
         return {}
     completed_nodes = (node for node, record in state.visible_nodes() if record.status is NodeStatus.COMPLETED)
@@ -283,7 +284,8 @@ def precautionary_count(state: "RunState") -> int:
 
 
 def _has_known_effect(state: "RunState", task_id: str) -> bool:
-    """Return whether a compensated call is known to have had an effect: it completed, or its child run reported it."""
+    """Return whether a compensated call is known to have had an effect: the call completed, or it ran as a child run,
+    and the child run reported its calls."""
     ref, record = state.find(task_id), state.record_of(task_id)
     if ref is None or record is None:
         return False

@@ -44,7 +44,8 @@ _OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 class ServerCall(Protocol):
-    """State of a call in flight on the server. `dagwright.history.pending_activities.PendingCall` implements it."""
+    """State of a call in flight, as the Temporal server reports it. `dagwright.history.pending_activities.PendingCall`
+    implements this protocol."""
 
     @property
     def attempt(self) -> int:
@@ -341,7 +342,7 @@ class _EndedTask:
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
             causes = [node_id for node_id in self._ids_in_condition() if self._scheduler.record_of(node_id) is not None]
-            missing_text = "; ".join(missing_values(self._scheduler, node))
+            missing_text = "; ".join(missing_value_texts(self._scheduler, node))
             detail = f"its condition is false: {node.when}{f' ({missing_text})' if missing_text else ''}"
             detail = "; ".join([detail, *self._decisions(causes)])
             return self._reason("skipped", "was skipped", detail, causes=causes)
@@ -433,7 +434,7 @@ def _preview(value: Any) -> Any:
     return display_value if len(text) <= PREVIEW_CHARACTERS else cut_characters(text, PREVIEW_CHARACTERS)
 
 
-def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
+def missing_value_texts(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
     """Return a text for each missing or null value that the condition of a node reads."""
 
     def get_root_value(read: Read) -> Any:

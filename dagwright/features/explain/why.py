@@ -26,7 +26,7 @@ class Chain:
     """Reasons, one per node: the requested nodes first, then their causes in breadth-first order.
 
     Args:
-        omitted: number of omitted causes.
+        omitted: number of nodes and items that the chain omits.
     """
 
     reasons: Sequence[Reason]

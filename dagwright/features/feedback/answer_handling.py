@@ -1,6 +1,6 @@
 """Apply accepted answers, which end the requesting node, restart it or add nodes; apply deadlines of requests.
 
-Replay: the order in which answers start tasks determines the order of commands in history.
+Replay: the order in which answers start tasks determines the order of the workflow commands in the history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dagwright.features.feedback.approval_gate import ApprovalGate
 
 Restart = Callable[[TaskRef, float], None]
-"""Function that restarts a waiting task, which may have to ask again."""
+"""Function that restarts a waiting task. The restarted task may open another request."""
 
 
 class AnswerHandler:

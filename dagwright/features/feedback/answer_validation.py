@@ -318,7 +318,7 @@ class AnswerValidator:
         return None
 
 
-_FIELDS_OF_ANSWER = ("type", "options", "multiple", "allow_text", "schema", "channel")
+_ANSWER_FORMAT_FIELDS = ("type", "options", "multiple", "allow_text", "schema", "channel")
 """Fields of a question that determine the valid answers."""
 
 
@@ -327,9 +327,9 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
 
     A stored invalid answer would block a valid answer until the node opens its request.
     """
-    if node.kind != "human" or any(path[0] in _FIELDS_OF_ANSWER for path, _ in node.bindings):
+    if node.kind != "human" or any(path[0] in _ANSWER_FORMAT_FIELDS for path, _ in node.bindings):
         return None
-    question = {name: node.arguments[name] for name in _FIELDS_OF_ANSWER if name in node.arguments}
+    question = {name: node.arguments[name] for name in _ANSWER_FORMAT_FIELDS if name in node.arguments}
     try:
         request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
         if (rejection := request.rejection_of(feedback)) is not None:

@@ -233,7 +233,8 @@ class HumanFeedback(SchedulerComponent):
         return self._validator.open_request_count(request_id)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
-        """Change the policy. Of the tasks that wait for an approval, allowed tasks start, and denied tasks fail."""
+        """Change the policy. Tasks that wait for an approval start if the new policy allows them, and fail if it denies
+        them."""
         self.restore_policy(policy)
         self._handler.release_approvals(at, by=by, answer="policy changed")
         self._scheduler.propagate(at)

@@ -21,10 +21,10 @@ EARLY_BYTES = 64 * 1024
 MAX_CHECKPOINT_BYTES = 64 * 1024
 """Maximum size of the checkpoint that a tool saves with a question."""
 MAX_RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
+"""Maximum total size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
 SHORT_ANSWER_BYTES = 1024
-"""Answers up to this size are accepted even when the limit is reached, so that waiting nodes can end."""
+"""Answers up to this size are accepted even when `MAX_RUN_ANSWERS_BYTES` is reached, so that waiting nodes can end."""
 MAX_HINTS_PER_ACTIVATION = 100
 """Maximum number of rejections per activation that search for a similar name. A search takes 1 ms, and thousands of
 answers may arrive."""
@@ -225,19 +225,19 @@ def _values_of(entry: Closing | Feedback) -> list[Any]:
     return [getattr(entry, entry_field.name) for entry_field in fields(entry)]
 
 
-_DEFAULTS = {part.name: part.default for part in fields(Request)}
+_REQUEST_DEFAULTS = {part.name: part.default for part in fields(Request)}
 
 
 def _request_to_json(request: Request) -> dict[str, Any]:
-    encoded = {name: getattr(request, name) for name in _DEFAULTS if name != "arguments"}
-    encoded = {name: value for name, value in encoded.items() if value != _DEFAULTS[name] or name == "task"}
+    encoded = {name: getattr(request, name) for name in _REQUEST_DEFAULTS if name != "arguments"}
+    encoded = {name: value for name, value in encoded.items() if value != _REQUEST_DEFAULTS[name] or name == "task"}
     if request.arguments is not None:
         encoded["arguments"] = value_to_json(request.arguments)
     return encoded
 
 
 def _request_from_json(encoded: Mapping[str, Any]) -> Request:
-    values = {name: value for name, value in encoded.items() if name in _DEFAULTS}
+    values = {name: value for name, value in encoded.items() if name in _REQUEST_DEFAULTS}
     if (arguments := values.pop("arguments", None)) is not None:
         values["arguments"] = value_from_json(arguments["value"], arguments.get("stored"))
     return Request(**values)

@@ -63,7 +63,8 @@ class ForkReuse(SchedulerComponent):
         return True
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Give a task the idempotency key that it had in the source run, and its child run the reusable results."""
+        """Set the idempotency key that the task had in the source run. If the task starts a child run, pass the
+        reusable results to the child run."""
         reusable_result = self.table.entry_with_key(task.id, task.node.id) if self.table is not None else None
         if reusable_result is None:
             return False

@@ -101,7 +101,7 @@ def fingerprint_of_map(
 
 def _canonical_value(value: Any) -> Any:
     """Return a value as JSON in which an identifier replaces each stored part."""
-    return format_value_refs(value, _mark)
+    return format_value_refs(value, _identifier_of)
 
 
 def digest_of(value: Any) -> str:
@@ -109,11 +109,11 @@ def digest_of(value: Any) -> str:
     return _digest(_canonical_value(value))
 
 
-def _mark(part: Any) -> Any:
+def _identifier_of(part: Any) -> Any:
     if isinstance(part, StoredValue):
         return {"stored": part.ref, "paths": paths_to_json(part.paths)}
     if isinstance(part, WorkerText):
-        return {"text": [_mark(inner) for inner in part.parts]}
+        return {"text": [_identifier_of(inner) for inner in part.parts]}
     if isinstance(part, Secret):
         return {"secret": part.name}
     return part if isinstance(part, str) else _canonical_value(part)
@@ -132,7 +132,7 @@ def _definition(state: "RunState", number: int, version: str | None, table: Reus
     if node.kind == "human":
         return ["human"]
     if node.kind == "lookup":
-        # Independent of the tool version, because a person may have resolved the lookup.
+        # The tool version is omitted, because a person may have resolved the lookup.
         return ["lookup", node.tool]
     tool = tool_of(node, state.plan.tools)
     version_part = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version

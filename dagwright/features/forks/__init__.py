@@ -1,5 +1,5 @@
-"""Forks: which results of another run a new run reuses, decided by fingerprints of its nodes.
+"""Forks: a fork is a new run that reuses results of another run if the fingerprints of the nodes are the same.
 
-`planner` computes this before the fork starts. It imports `features.fork_reuse`, `features.compensation` and the
-scheduler of a run.
+`planner` selects the results before the fork starts. The package imports `features.fork_reuse`, `features.compensation`
+and the scheduler of a run.
 """

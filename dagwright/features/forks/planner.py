@@ -59,7 +59,7 @@ class ForkDifferences:
         return node_id in self.rerun_ids or task_id in self.rerun_ids
 
     def rerun_ids_in_sub_plan(self, task_id: str) -> list[str]:
-        """Return the tasks of a sub-plan that run again, by their ids within the sub-plan."""
+        """Return the ids, within the sub-plan, of the tasks of a sub-plan that run again."""
         prefix = f"{task_id}/"
         return [rerun_id.removeprefix(prefix) for rerun_id in self.rerun_ids if rerun_id.startswith(prefix)]
 
@@ -70,13 +70,13 @@ class ReusableResults:
 
     Args:
         problems: sentences about effects that may have happened and would happen again.
-        changed_nodes: ids of nodes whose definition in the fork differs.
+        changed_ids: ids of nodes whose definition in the fork differs.
         compensated_ids: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
     table: ReuseTable = field(default_factory=ReuseTable)
     problems: list[str] = field(default_factory=list)
-    changed_nodes: set[str] = field(default_factory=set)
+    changed_ids: set[str] = field(default_factory=set)
     compensated_ids: frozenset[str] = frozenset()
 
 
@@ -110,13 +110,13 @@ class _ResultCollector:
             if old_node is not None and _definition(old_node, self._source_scheduler.plan) != _definition(
                 node, self._plan
             ):
-                self._results.changed_nodes.add(node_id)
+                self._results.changed_ids.add(node_id)
         self._results.compensated_ids, uncertain_ids = compensated_tasks(self._source_scheduler.state)
         for task_id in uncertain_ids:
             if not self._differences.reruns(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
-        untouched_ids = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
+        untouched_ids = self._untouched_ids(old_nodes) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._source_scheduler.state.nodes_without_regions()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._fork_nodes and not self._source_scheduler.state.regions.is_inside_offloaded(
@@ -126,13 +126,13 @@ class _ResultCollector:
                 self._collect_node(number, node, record, is_untouched=node.id in untouched_ids)
         return self._results
 
-    def _untouched_nodes(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
+    def _untouched_ids(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the ids of the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.count_without_regions]
         touched_numbers = {
             number
             for number, node in enumerate(nodes)
-            if node.id not in old_nodes or node.id in self._results.changed_nodes or self._is_changed(node)
+            if node.id not in old_nodes or node.id in self._results.changed_ids or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
         unvisited_numbers = [*touched_numbers]
@@ -144,7 +144,8 @@ class _ResultCollector:
         return frozenset(node.id for number, node in enumerate(nodes) if number not in touched_numbers)
 
     def _is_changed(self, node: CompiledNode) -> bool:
-        """Return whether a node runs again or reads an input whose value has changed."""
+        """Return whether a node runs again or may read an input whose value has changed. A condition may read any
+        input."""
         if any(task_id == node.id or task_id.startswith(f"{node.id}[") for task_id in self._differences.rerun_ids):
             return True
         if not self._differences.changed_inputs:
@@ -346,7 +347,7 @@ def _run_reason(
         return "had failed"
     if not has_reusable_result(record):
         return f"was {record.status.value}" if record.status.is_final else "had not ended"
-    if node.id in reuse.changed_nodes:
+    if node.id in reuse.changed_ids:
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"

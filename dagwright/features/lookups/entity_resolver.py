@@ -43,11 +43,12 @@ class EntityResolver(NodeResolver):
         return {**arguments, "is_interactive": False} if is_find_node(node) else arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
-        """Return why not every entity could be bound, or `None`."""
+        """Return an error if some entities could not be bound, or `None`."""
         return binding_error(result) if is_bind_node(node) else None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
-        """Return whether a search found an entity, or decided to create one."""
+        """Return whether a fork may reuse a result. The result of a search is reusable only if the search found an
+        entity or decided to create one."""
         return not is_find_node(node) or has_entity(result)
 
     def changed_something(self, result: Any) -> bool:

@@ -40,7 +40,7 @@ MAX_ADDED_NODES = 200
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
-"""Maximum number of nodes of a run in which every node gets a stub. In a larger run, only nodes whose ids occur in the
+"""In a run with up to this number of nodes, every node gets a stub. In a larger run, only nodes whose ids occur in the
 new nodes get a stub."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
@@ -107,7 +107,7 @@ def extension_of(
 
 
 def _renumber_problem(problem: Problem, nodes: Sequence[Any], *, existing_ids: Collection[str]) -> Problem:
-    """Return a problem whose message counts the new nodes only, as their sender does."""
+    """Return a problem with indices that count only the new nodes, because the sender does not know the stubs."""
     if problem.code != "duplicate_id":
         return problem
     if problem.node in existing_ids:
@@ -250,7 +250,8 @@ _COST_OF_CONDITION = 15
 _COST_OF_BRACES = 12
 """Cost of each `{{`, the start of a reference."""
 _COST_OF_HINTS = _MAX_HINT_COST // 2
-"""Charged only after a check has found problems, because hints cost more than most checks."""
+"""Cost of all hints of a check. It is charged only after the check has found problems, because hints cost more than
+most checks."""
 _COST_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
 _COST_OF_STUB = 50

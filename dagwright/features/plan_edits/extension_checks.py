@@ -23,7 +23,7 @@ class NodeCheck(Protocol):
     def __call__(
         self, nodes: Sequence[Any], *, tools: Mapping[str, "ToolDeclaration"], budget: "ComputeBudget"
     ) -> Extension | str:
-        """Return the extension by these nodes, or why they are rejected."""
+        """Return the extension that adds these nodes, or why the nodes are rejected."""
 
 
 def rejection_of_extension(state: "RunState", extension: Extension) -> str | None:

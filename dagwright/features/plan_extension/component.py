@@ -33,7 +33,8 @@ class PlanExtension(SchedulerComponent):
         self.stream_progress: dict[str, tuple[int, int]] = {}
         """Call that writes a plan -> its latest attempt, and the number of nodes that the attempt has reported.
 
-        Not part of the snapshot: no run continues in a new execution while a call is in flight."""
+        This progress is not part of the snapshot, because a run does not continue in a new execution while a call is in
+        flight."""
 
     def set_extender(self, extender: PlanExtender | None) -> None:
         """Set the extender of the run; `None` means no extender."""

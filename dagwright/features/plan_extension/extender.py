@@ -5,7 +5,7 @@ An extender is pure: its next step depends only on the plan and the records of t
 history readers need no additional state. The scheduler calls it whenever no node can change any more, so the workflow
 and the readers of its history extend the plan at the same event.
 
-Replay: the nodes that an extender adds, and their order, are part of the order of commands in history.
+Replay: the nodes that an extender adds, and their order, determine the order of the workflow commands in the history.
 """
 
 from collections.abc import Mapping
