@@ -138,7 +138,7 @@ class EventStream:
             type="text.delta",
             run_id=self._run_id,
             cursor=str(self._cursor),
-            node_id=part.node or None,
+            node_id=part.call_id or None,
             text=part.text,
             offset=part.offset,
             starts_over=part.restarts,

@@ -59,7 +59,7 @@ class EventCursor:
             position = f"{position}.{self.partial_position}.{self.partial_count}"
         if not self.text.length:
             return position
-        return f"{position}~{self.text.length}.{self.text.checksum:x}.{quote(self.text.node, safe='')}"
+        return f"{position}~{self.text.length}.{self.text.checksum:x}.{quote(self.text.call_id, safe='')}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

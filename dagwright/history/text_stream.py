@@ -15,11 +15,11 @@ class PartialText:
     """Text that a call has written so far.
 
     Args:
-        node: id of the call, with the path to its sub-plan.
+        call_id: id of the call; for a call in a sub-plan, the path to the sub-plan and the id.
         attempt: 1 for the first.
     """
 
-    node: str
+    call_id: str
     attempt: int
     text: str
 
@@ -31,14 +31,14 @@ class PartialTexts:
         self.newest_text: PartialText | None = None
         """Text of the call that wrote last; texts that are not known from their start are ignored."""
 
-    def apply(self, node: str, update: HeartbeatText) -> bool:
+    def apply(self, call_id: str, update: HeartbeatText) -> bool:
         """Apply a heartbeat; return whether there is new text.
 
         The update is ignored if there is a gap between the known text and the text of the update.
         """
         previous_partial = self.newest_text
-        is_same_attempt = previous_partial is not None and (previous_partial.node, previous_partial.attempt) == (
-            node,
+        is_same_attempt = previous_partial is not None and (previous_partial.call_id, previous_partial.attempt) == (
+            call_id,
             update.attempt,
         )
         previous_text = previous_partial.text if previous_partial is not None and is_same_attempt else ""
@@ -48,7 +48,7 @@ class PartialTexts:
         # Text of the same attempt is never replaced.
         if is_same_attempt and (len(text) == len(previous_text) or not text.startswith(previous_text)):
             return False
-        self.newest_text = PartialText(node, update.attempt, text)
+        self.newest_text = PartialText(call_id, update.attempt, text)
         return bool(text)
 
 
@@ -57,13 +57,13 @@ class TextPart:
     """Next part of an answer.
 
     Args:
-        node, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
+        call_id, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
         restarts: whether the answer restarts. The text delivered before is then not part of the answer, and this part
             is the start of the answer.
     """
 
-    node: str
+    call_id: str
     attempt: int
     offset: int
     text: str
@@ -84,13 +84,13 @@ class TextMark:
     """Length and checksum of delivered text, from which another stream can resume without the text.
 
     Args:
-        node: id of the call that wrote the text; empty if unknown.
+        call_id: id of the call that wrote the text; empty if unknown.
         length: number of characters.
         checksum: lowest bits of the CRC-32 of these characters.
         bits: number of bits in `checksum`.
     """
 
-    node: str = ""
+    call_id: str = ""
     length: int = 0
     checksum: int = 0
     bits: int = 32
@@ -129,8 +129,8 @@ class DeliveredText:
         """Return the next part to deliver, or `None`."""
         earlier_mark = self._unmatched_mark
         if earlier_mark is not None:
-            call = node_of_call(partial_text.node)
-            may_be_same_call = not earlier_mark.node or node_of_call(earlier_mark.node) == call
+            node_id = node_of_call(partial_text.call_id)
+            may_be_same_call = not earlier_mark.call_id or node_of_call(earlier_mark.call_id) == node_id
             if may_be_same_call and len(partial_text.text) < earlier_mark.length:
                 # The call may still write the text that the reader has.
                 return None
@@ -138,7 +138,7 @@ class DeliveredText:
         if not self._must_restart and self.text.startswith(partial_text.text):
             # The attempt may still write more, or another text.
             return None
-        return self._deliver(partial_text.text, node=partial_text.node, attempt=partial_text.attempt)
+        return self._deliver(partial_text.text, call_id=partial_text.call_id, attempt=partial_text.attempt)
 
     def rest_of(self, answer: str) -> TextPart | None:
         """Return the rest of a complete answer, or `None` if the whole answer was delivered."""
@@ -146,24 +146,24 @@ class DeliveredText:
             self._match_earlier_text(answer)
         if not self._must_restart and answer == self.text:
             return None
-        return self._deliver(answer, node="", attempt=0)
+        return self._deliver(answer, call_id="", attempt=0)
 
     def _match_earlier_text(self, text: str) -> None:
         earlier_mark, self._unmatched_mark = self._mark, None
         self._must_restart = not earlier_mark.is_prefix_of(text)
         if not self._must_restart:
             self.text = text[: earlier_mark.length]
-            self._mark = TextMark(earlier_mark.node, earlier_mark.length, text_checksum(self.text))
+            self._mark = TextMark(earlier_mark.call_id, earlier_mark.length, text_checksum(self.text))
 
-    def _deliver(self, text: str, *, node: str, attempt: int) -> TextPart:
+    def _deliver(self, text: str, *, call_id: str, attempt: int) -> TextPart:
         restarts = self._must_restart or not text.startswith(self.text)
         offset = 0 if restarts else len(self.text)
         self.text, self._must_restart = text, False
-        part = TextPart(node, attempt, offset, text[offset:], restarts)
-        self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.checksum))
+        part = TextPart(call_id, attempt, offset, text[offset:], restarts)
+        self._mark = TextMark(call_id, len(text), text_checksum(part.text, 0 if restarts else self._mark.checksum))
         return part
 
 
-def node_of_call(node: str) -> str:
+def node_of_call(call_id: str) -> str:
     """Return the node of a call: the id of the call without the number that repeated calls have."""
-    return node.partition("#")[0]
+    return call_id.partition("#")[0]

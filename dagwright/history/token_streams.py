@@ -98,13 +98,13 @@ class TokenStreams:
         Raises:
             RPCError: the server does not respond.
         """
-        if not mark.length or not is_turn(mark.node.rpartition("/")[2]):
+        if not mark.length or not is_turn(mark.call_id.rpartition("/")[2]):
             return False
 
         open_reader = self._subscriptions.open_reader
         try:
             resolved_path = await resolve_path(
-                await open_reader(workflow_id).read(), mark.node, open_reader=open_reader
+                await open_reader(workflow_id).read(), mark.call_id, open_reader=open_reader
             )
         except (RunNotFound, SubPlanNotStarted):
             return False
@@ -266,11 +266,11 @@ class _Topic:
         These words are in the result of the call and were in no heartbeat.
         """
         newest_text = self._texts_of_calls.newest_text
-        text = _text_of_call(newest_text.node, view) if newest_text is not None else None
+        text = _text_of_call(newest_text.call_id, view) if newest_text is not None else None
         if (
             newest_text is not None
             and text is not None
-            and self._texts_of_calls.apply(newest_text.node, HeartbeatText(newest_text.attempt, 0, text))
+            and self._texts_of_calls.apply(newest_text.call_id, HeartbeatText(newest_text.attempt, 0, text))
         ):
             self._publish(self._texts_of_calls.newest_text)
 
@@ -291,7 +291,7 @@ class _Topic:
             async with aclosing(self._streams._partial_texts(child.workflow_id)) as partial_texts:
                 async for partial_text in partial_texts:
                     self._publish(
-                        PartialText(f"{child.task}/{partial_text.node}", partial_text.attempt, partial_text.text)
+                        PartialText(f"{child.task}/{partial_text.call_id}", partial_text.attempt, partial_text.text)
                     )
         except RunNotFound:
             pass
@@ -308,9 +308,9 @@ class _Topic:
         self._new_text_event = asyncio.Event()
 
 
-def _text_of_call(node: str, view: "RunView | None") -> str | None:
+def _text_of_call(call_id: str, view: "RunView | None") -> str | None:
     """Return the text for people in the result of a call; `None` if the result has no text, or is not in the run."""
-    record = view.scheduler.record_of(node) if view is not None and view.scheduler is not None else None
+    record = view.scheduler.record_of(call_id) if view is not None and view.scheduler is not None else None
     if record is None or record.status is not NodeStatus.COMPLETED:
         return None
     try:
@@ -324,18 +324,17 @@ def _text_of_call(node: str, view: "RunView | None") -> str | None:
     return visible_text.text
 
 
-def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
+def is_superseded(view: "RunView", call_id: str, mark: TextMark) -> bool:
     """Return whether a turn has produced a text other than the text that a reader got.
 
     Args:
         view: state of the run of the agent.
-        call: id of the call.
     """
     if view.scheduler is None:
         return False
     state = view.scheduler.state
-    task = state.newest_id(task_id_without_number(call))
-    if last_call_id(state, task) != call:
+    task = state.newest_id(task_id_without_number(call_id))
+    if last_call_id(state, task) != call_id:
         # The call was retried.
         return True
     record = state.record_of(task)

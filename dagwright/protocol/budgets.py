@@ -144,4 +144,4 @@ def apply_budget_message(scheduler: "RunScheduler", message: BudgetMessage, *, a
     task_id = sub_plan_task(scheduler, message.task)
     record = scheduler.record_of(task_id) if task_id is not None else None
     if record is not None and not record.status.is_final:
-        scheduler.features.budget.handle_report(message.task, message.report, added_nodes=message.added_nodes, at=at)
+        scheduler.features.budget.handle_report(message.task, message.report, added_count=message.added_nodes, at=at)

@@ -78,7 +78,7 @@ class BudgetedRun:
         if ("sub", last_call) not in self.budget.waiting_calls:
             self.child_calls += 1
             self.scheduler.features.budget.handle_report(
-                "sub", BudgetReport({next_call: 100}, usage_by_call), added_nodes=0, at=self.at
+                "sub", BudgetReport({next_call: 100}, usage_by_call), added_count=0, at=self.at
             )
 
     def check(self) -> None:

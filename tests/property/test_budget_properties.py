@@ -40,12 +40,12 @@ class Run:
 
     def start(self, key: str) -> None:
         """Start a waiting call; its reservation must still be accepted."""
-        assert self.budget.reserve(("", key), Reservation(self.waiting_calls[key]), run_usage=self.used, added_nodes=0)
+        assert self.budget.reserve(("", key), Reservation(self.waiting_calls[key]), run_usage=self.used, added_count=0)
         self.running_calls[key] = self.waiting_calls.pop(key)
 
     def react(self, tree: "Tree") -> None:
         """Start calls, and send grants and a report, as a run does after every event."""
-        for name in self.budget.grant_waiting(run_usage=self.used, added_nodes=0):
+        for name in self.budget.grant_waiting(run_usage=self.used, added_count=0):
             self.start(name)
         for owner, key in [*self.budget.reservations]:
             if not owner and key in self.waiting_calls:
@@ -92,7 +92,7 @@ class Tree:
                 if key in run.running_calls or key in run.waiting_calls or key in self.ended_calls:
                     return
                 run.waiting_calls[key] = number
-                if run.budget.reserve(("", key), Reservation(number), run_usage=run.used, added_nodes=0):
+                if run.budget.reserve(("", key), Reservation(number), run_usage=run.used, added_count=0):
                     run.start(key)
             case "cancel" if run.waiting_calls:
                 key = sorted(run.waiting_calls)[number % len(run.waiting_calls)]
@@ -108,7 +108,7 @@ class Tree:
             case "report" if run.reports:
                 child, report = run.reports.popleft()
                 if not self.runs[child].has_ended:
-                    run.budget.apply_report(child, report, added_nodes=0)
+                    run.budget.apply_report(child, report, added_count=0)
             case "grant" if run.grants:
                 run.budget.apply_grants(run.grants.popleft())
             case "raise" if run is self.root and not ("money" in self.limits and run.budget.token_price is None):
@@ -290,7 +290,7 @@ def test_limits_hold_and_every_affordable_call_runs(limits: Limits, events: list
     assert not tree.running_estimates
     assert not [tokens for tokens in tree.waiting_estimates if tree.fits(tokens)]
     assert bool(tree.waiting_estimates) == bool(
-        tree.root.budget.exhausted_limits(run_usage=tree.root.used, added_nodes=0)
+        tree.root.budget.exhausted_limits(run_usage=tree.root.used, added_count=0)
     )
     for name in ("grandchild", "left", "right"):
         tree.end_all_calls()
@@ -307,7 +307,7 @@ def assert_remaining_budget_is_exact(tree: Tree) -> None:
     root, remaining = tree.root, tree.remaining
 
     def exceeded_limits(tokens: int) -> list[str]:
-        return [*root.budget.exceeded_limits(Reservation(tokens), run_usage=root.used, added_nodes=0)]
+        return [*root.budget.exceeded_limits(Reservation(tokens), run_usage=root.used, added_count=0)]
 
     if "calls" in remaining:
         assert ("calls" in exceeded_limits(1)) == (remaining["calls"] < 1)

@@ -79,7 +79,7 @@ class ScriptedRun:
             await asyncio.sleep(0)
 
     async def was_superseded(self, run: str, mark: TextMark) -> bool:
-        return mark.node in self.turn_results and not mark.is_prefix_of(self.turn_results[mark.node])
+        return mark.call_id in self.turn_results and not mark.is_prefix_of(self.turn_results[mark.call_id])
 
     def reader(self, run: str) -> Any:
         return self

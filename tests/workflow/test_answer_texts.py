@@ -53,7 +53,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     readers = (early_reader, late_reader, remote_reader)
     assert not any(chunk.restarts for reader in readers for chunk in reader.chunks)
     assert [chunk.offset for chunk in early_reader.chunks] == sorted({chunk.offset for chunk in early_reader.chunks})
-    assert {(chunk.node, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
+    assert {(chunk.call_id, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
 
 
 async def test_text_of_an_agent_whose_result_is_the_output_is_streamed(
@@ -73,7 +73,7 @@ async def test_text_of_an_agent_whose_result_is_the_output_is_streamed(
         release_event.set()
         assert bare_document(await document_of(handle))["output"] == ANSWER_TEXT
         assert await reader.complete_text(ANSWER_TEXT) == ANSWER_TEXT
-    assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
+    assert {chunk.call_id for chunk in reader.chunks if chunk.call_id} == {"guide/turn2"}
 
 
 @pytest.mark.parametrize("second_answer", [ANSWER_TEXT, "Bergen has sun."])

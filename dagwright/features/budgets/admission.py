@@ -157,12 +157,12 @@ class BudgetAdmission(SchedulerComponent):
         # Nodes of the original plan do not count as added.
         added_up_to_task = max(task.ref.node + 1 - state.plan.visible_count + added_count, 0)
         reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_up_to_task)
-        if budget.reserve(("", task.id), reservation, run_usage=run_usage, added_nodes=added_count):
+        if budget.reserve(("", task.id), reservation, run_usage=run_usage, added_count=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
         record = state.record(task.ref)
         record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
-        if budget.exhausted_limits(run_usage=run_usage, added_nodes=added_count, name=("", task.id)):
+        if budget.exhausted_limits(run_usage=run_usage, added_count=added_count, name=("", task.id)):
             has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not has_request:
                 self._admit_waiting(budget, at)
@@ -170,10 +170,10 @@ class BudgetAdmission(SchedulerComponent):
 
     # Messages of other runs, delivered by the driver.
 
-    def handle_report(self, call: str, report: BudgetReport, *, added_nodes: int, at: float) -> None:
+    def handle_report(self, call: str, report: BudgetReport, *, added_count: int, at: float) -> None:
         """Handle a report of a child run about its model calls."""
         if self.budget is not None:
-            self.budget.apply_report(call, report, added_nodes=added_nodes)
+            self.budget.apply_report(call, report, added_count=added_count)
             self._scheduler.propagate(at)
 
     def handle_grant(self, keys: list[str], *, finish_reason: str | None, at: float) -> None:
@@ -220,7 +220,7 @@ class BudgetAdmission(SchedulerComponent):
     # The limit.
 
     def _usage_text(self, budget: Budget, kinds: list[LimitKind]) -> str:
-        return budget.describe(kinds, run_usage=self._state.totals.usage.total, added_nodes=self._state.added_count)
+        return budget.describe(kinds, run_usage=self._state.totals.usage.total, added_count=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
@@ -229,7 +229,7 @@ class BudgetAdmission(SchedulerComponent):
         self._reasons_revision = budget.revision
         state = self._state
         for task_id, message in budget.reasons_by_task(
-            run_usage=state.totals.usage.total, added_nodes=state.added_count
+            run_usage=state.totals.usage.total, added_count=state.added_count
         ).items():
             record = state.record_of(task_id)
             if record is not None and record.status is NodeStatus.WAITING:
@@ -244,18 +244,18 @@ class BudgetAdmission(SchedulerComponent):
         if state.is_stopped or not state.unfinished_count:
             self._close_request(at)
             return
-        total_usage, added_nodes = state.totals.usage.total, state.added_count
+        total_usage, added_count = state.totals.usage.total, state.added_count
         last_inputs = self._last_inputs
         if (
             last_inputs is not None
             and last_inputs[1] is total_usage
-            and (last_inputs[0], last_inputs[2]) == (budget.revision, added_nodes)
+            and (last_inputs[0], last_inputs[2]) == (budget.revision, added_count)
         ):
             return
-        self._last_inputs = (budget.revision, total_usage, added_nodes)
-        for task_id in budget.grant_waiting(run_usage=total_usage, added_nodes=added_nodes):
+        self._last_inputs = (budget.revision, total_usage, added_count)
+        for task_id in budget.grant_waiting(run_usage=total_usage, added_count=added_count):
             self._start_waiting(task_id)
-        exhausted_kinds = budget.exhausted_limits(run_usage=total_usage, added_nodes=added_nodes)
+        exhausted_kinds = budget.exhausted_limits(run_usage=total_usage, added_count=added_count)
         if not exhausted_kinds:
             self._close_request(at)
         elif budget.on_limit == "finish" or state.plan.is_non_interactive or self._requests is None:

@@ -182,13 +182,13 @@ class Budget:
         """Whether the limits apply to all nodes, not only to model calls."""
         return "nodes" in self.limits or "time" in self.limits
 
-    def reserve(self, name: CallName, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> bool:
+    def reserve(self, name: CallName, reservation: Reservation, *, run_usage: Usage, added_count: int) -> bool:
         """Reserve budget for a call, or add it to the waiting calls.
 
         Args:
             reservation: budget that the call needs, without money.
             run_usage: usage of all calls of the run that have ended.
-            added_nodes: nodes that the run has added itself.
+            added_count: nodes that the run has added itself.
 
         Returns:
             Whether the call may start.
@@ -196,7 +196,7 @@ class Budget:
         if name in self.reservations:
             return True
         reservation = self.waiting_calls.get(name) or reservation
-        if not self.is_child and not self.exceeded_limits(reservation, run_usage=run_usage, added_nodes=added_nodes):
+        if not self.is_child and not self.exceeded_limits(reservation, run_usage=run_usage, added_count=added_count):
             self.waiting_calls.pop(name, None)
             self._reserve(name, self._with_money(reservation, run_usage=run_usage))
             return True
@@ -222,14 +222,14 @@ class Budget:
         if usage is not None and usage.tokens and usage.cost is not None:
             self.token_price = max(self.token_price or ZERO_MONEY, usage.cost / usage.tokens)
 
-    def apply_report(self, call: str, report: BudgetReport, *, added_nodes: int) -> None:
+    def apply_report(self, call: str, report: BudgetReport, *, added_count: int) -> None:
         """Handle the report of a running child run about its calls.
 
         Args:
-            added_nodes: nodes that the child run and its own child runs have added.
+            added_count: nodes that the child run and its own child runs have added.
         """
         self.revision += 1
-        self.added_by_child[call] = added_nodes
+        self.added_by_child[call] = added_count
         if report.is_idle is not None:
             self.busy_time.set_idle(call, is_idle=report.is_idle)
         for key, usage in report.settled.items():
@@ -289,9 +289,9 @@ class Budget:
 
     # Remaining budget.
 
-    def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> list[LimitKind]:
+    def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_count: int) -> list[LimitKind]:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
-        return self._exceeded_kinds(reservation, self._remaining_amounts(run_usage), added_nodes=added_nodes)
+        return self._exceeded_kinds(reservation, self._remaining_amounts(run_usage), added_count=added_count)
 
     def _remaining_amounts(
         self, run_usage: Usage, *, ignores_reservations: bool = False
@@ -319,7 +319,7 @@ class Budget:
         return remaining_amounts
 
     def _exceeded_kinds(
-        self, reservation: Reservation, remaining_amounts: Mapping[LimitKind, Limit | None], *, added_nodes: int
+        self, reservation: Reservation, remaining_amounts: Mapping[LimitKind, Limit | None], *, added_count: int
     ) -> list[LimitKind]:
         if self.finish_reason is not None:
             return [*KINDS]
@@ -328,12 +328,12 @@ class Budget:
             kind
             for kind in kinds
             if (remaining := remaining_amounts[kind]) is None
-            or self._exceeds(reservation, kind, remaining, added_nodes=added_nodes)
+            or self._exceeds(reservation, kind, remaining, added_count=added_count)
         ]
 
-    def _exceeds(self, reservation: Reservation, kind: LimitKind, remaining: Limit, *, added_nodes: int) -> bool:
+    def _exceeds(self, reservation: Reservation, kind: LimitKind, remaining: Limit, *, added_count: int) -> bool:
         if kind == "nodes":
-            return (added_nodes if reservation.nodes is None else reservation.nodes) > remaining
+            return (added_count if reservation.nodes is None else reservation.nodes) > remaining
         if kind == "tokens":
             return reservation.tokens > remaining
         if kind == "money" and self.token_price is not None:
@@ -345,7 +345,7 @@ class Budget:
         """Return whether the cost of some calls is unknown."""
         return run_usage.cost is None or self._reported_usage.cost is None
 
-    def grant_waiting(self, *, run_usage: Usage, added_nodes: int) -> list[str]:
+    def grant_waiting(self, *, run_usage: Usage, added_count: int) -> list[str]:
         """Grant reservations to all waiting calls that fit into the budget. Return the task ids of the granted calls of
         the run itself, in order; the grants of child runs are passed on."""
         task_ids: list[str] = []
@@ -353,7 +353,7 @@ class Budget:
             return task_ids
         remaining_amounts = self._remaining_amounts(run_usage)
         for name, reservation in [*self.waiting_calls.items()]:
-            if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
+            if self._exceeded_kinds(reservation, remaining_amounts, added_count=added_count):
                 continue
             del self.waiting_calls[name]
             self._reserve(name, self._with_money(reservation, run_usage=run_usage))
@@ -363,7 +363,7 @@ class Budget:
                 task_ids.append(name[1])
         return task_ids
 
-    def exhausted_limits(self, *, run_usage: Usage, added_nodes: int, name: CallName | None = None) -> list[LimitKind]:
+    def exhausted_limits(self, *, run_usage: Usage, added_count: int, name: CallName | None = None) -> list[LimitKind]:
         """Return the limits that are too small for a waiting call even if all reservations are released.
 
         Args:
@@ -376,20 +376,20 @@ class Budget:
         exceeded_kinds = {
             kind
             for reservation in reservations
-            for kind in self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes)
+            for kind in self._exceeded_kinds(reservation, remaining_amounts, added_count=added_count)
         }
         return [kind for kind in KINDS if kind in exceeded_kinds]
 
-    def reasons_by_task(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
+    def reasons_by_task(self, *, run_usage: Usage, added_count: int) -> dict[str, str]:
         """Return task id -> text that explains why its call waits, for calls of the run itself."""
         remaining_amounts = self._remaining_amounts(run_usage)
         texts_by_kinds: dict[tuple[LimitKind, ...], str] = {}
         texts_by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting_calls.items():
             if not owner:
-                kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes))
+                kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_count=added_count))
                 if kinds not in texts_by_kinds:
-                    texts_by_kinds[kinds] = self.describe(kinds, run_usage=run_usage, added_nodes=added_nodes)
+                    texts_by_kinds[kinds] = self.describe(kinds, run_usage=run_usage, added_count=added_count)
                 texts_by_task[task_id] = texts_by_kinds[kinds]
         return texts_by_task
 
@@ -430,14 +430,14 @@ class Budget:
             money,
         )
 
-    def describe(self, kinds: Sequence[LimitKind], *, run_usage: Usage, added_nodes: int) -> str:
+    def describe(self, kinds: Sequence[LimitKind], *, run_usage: Usage, added_count: int) -> str:
         """Return a text with the used amount of each limit."""
         total = self._total_usage(run_usage)
         amounts: Mapping[LimitKind, Any] = {
             "tokens": f"{total.tokens:,}",
             "money": total.money,
             "calls": f"{total.calls:,}",
-            "nodes": f"{added_nodes + sum(self.added_by_child.values()):,}",
+            "nodes": f"{added_count + sum(self.added_by_child.values()):,}",
             "time": limit_text("time", Decimal(str(self.busy_time.seconds))),
         }
         limits = [(kind, limit_text(kind, self.limits[kind])) for kind in kinds if kind in self.limits]

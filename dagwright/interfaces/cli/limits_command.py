@@ -91,7 +91,7 @@ def _limits_text(scheduler: "RunScheduler") -> str:
     if budget.is_child:
         return f"{text}; the budget of the parent run"
     budget_text = budget.describe(
-        [*budget.limits], run_usage=scheduler.state.totals.usage.total, added_nodes=scheduler.state.added_count
+        [*budget.limits], run_usage=scheduler.state.totals.usage.total, added_count=scheduler.state.added_count
     )
     return f"{text}; budget {budget_text or 'without a limit'}"
 

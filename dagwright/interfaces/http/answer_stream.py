@@ -39,7 +39,7 @@ class ReceivedAnswer:
         self.text = DeliveredText(mark)
         self.total_characters = total_characters
         """Characters received."""
-        self._node = mark.node
+        self._node = mark.call_id
         """Node that wrote the last text."""
         self._resumed_at = mark
         """Position when the client connected; `NO_TEXT` once the client has received more text."""
@@ -56,9 +56,9 @@ class ReceivedAnswer:
 
     def text_for(self, part: TextPart) -> str:
         """Return the text to send for a part, with a separator if the part does not continue the previous text."""
-        previous_node, self._node, self._resumed_at = self._node, part.node, NO_TEXT
+        previous_node, self._node, self._resumed_at = self._node, part.call_id, NO_TEXT
         # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
-        is_other_node = node_of_call(previous_node) != node_of_call(part.node)
+        is_other_node = node_of_call(previous_node) != node_of_call(part.call_id)
         is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if part.restarts else ""
         self.total_characters += len(separator) + len(part.text)

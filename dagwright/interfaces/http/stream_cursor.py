@@ -88,7 +88,7 @@ class StreamCursor:
     def __str__(self) -> str:
         position = ".".join(filter(None, (str(self.history), self.run_checksums)))
         checksum = f"{self.mark.checksum:0{-(-self.mark.bits // 4)}x}"
-        text = f"{self.total_characters}.{self.mark.length}.{checksum}.{_quote(self.mark.node)}"
+        text = f"{self.total_characters}.{self.mark.length}.{checksum}.{_quote(self.mark.call_id)}"
         closing = ".".join(filter(None, (str(self.closing_count), self.outcome_checksum)))
         return f"{_quote(self.run)}/{self.kind}{self.opening_count}/{position}/{text}/{closing}"
 

@@ -307,7 +307,7 @@ def test_many_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch
 
         return count_call
 
-    for name in ("grant_waiting", "reasons", "describe"):
+    for name in ("grant_waiting", "reasons_by_task", "describe"):
         monkeypatch.setattr(Budget, name, count_calls(name))
     scheduler = partly_spent_run(*(model_node(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
@@ -318,9 +318,9 @@ def test_many_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("is_child", [True, False])
 def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_child: bool) -> None:
     budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
-    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_nodes=0)
+    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_count=0)
     budget.next_report()
-    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NO_USAGE}), added_nodes=0)
+    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NO_USAGE}), added_count=0)
     assert list(budget.waiting_calls) == [("sub", "a")]
     assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NO_USAGE}) if is_child else None)
 
@@ -340,11 +340,11 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
     usage: dict[str, Usage | None] = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
-    budget.apply_report("sub", BudgetReport({}, usage), added_nodes=0)
+    budget.apply_report("sub", BudgetReport({}, usage), added_count=0)
     budget.end_child("sub", Usage(calls=1))
-    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]
+    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_count=0) == ["calls"]
     budget.raise_limits({"calls": 1})
-    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == []
+    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_count=0) == []
 
 
 def test_excessive_limit_becomes_the_largest_limit() -> None:
@@ -382,7 +382,7 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     budget = Budget(is_child=True)
     node_ids = [f"c{number}" for number in range(600)]
     for node_id in node_ids:
-        assert not budget.reserve(("", node_id), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
+        assert not budget.reserve(("", node_id), Reservation(5), run_usage=NO_USAGE, added_count=0)
     first_report = budget.next_report()
     assert first_report is not None
     assert list(first_report.requests) == node_ids[:250]
@@ -411,14 +411,14 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*sub_plan_nodes, node("a", "s"), budget=budget)
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
-    scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_nodes=0, at=10.0)
+    scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_count=0, at=10.0)
     assert start_ready_tasks(scheduler, at=10.0) == []
     assert "before_s" not in budget.busy_time.to_json()
-    scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
+    scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_count=0, at=20.0)
     assert start_ready_tasks(scheduler, at=20.0) == []
     assert (budget.busy_time.resumed_at, budget.busy_time.seconds) == (None, 20.0)
     successor = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    successor.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
+    successor.features.budget.handle_report("s", BudgetReport(is_idle=False), added_count=0, at=5_000.0)
     assert start_ready_tasks(successor, at=5_000.0) == []
     successor.complete("s", 1, at=5_010.0)
     assert ids_of(start_ready_tasks(successor, at=5_010.0)) == ["a"]
@@ -433,10 +433,10 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     assert pending_report is not None
     assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
     parent_budget = Budget({"calls": 0, "time": Decimal(5)})
-    parent_budget.apply_report("sub", pending_report, added_nodes=0)
+    parent_budget.apply_report("sub", pending_report, added_count=0)
     assert list(parent_budget.busy_time.idle_children) == ["sub"]
     parent_budget.set_limits({"calls": 1})
-    parent_budget.grant_waiting(run_usage=NO_USAGE, added_nodes=0)
+    parent_budget.grant_waiting(run_usage=NO_USAGE, added_count=0)
     assert list(parent_budget.busy_time.idle_children) == []
     scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finish_reason=None, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
@@ -447,7 +447,7 @@ def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call()
     child_budget = Budget(is_child=True)
 
     def reserve_and_report() -> BudgetReport | None:
-        child_budget.reserve(("", "a"), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
+        child_budget.reserve(("", "a"), Reservation(5), run_usage=NO_USAGE, added_count=0)
         return child_budget.next_report()
 
     assert reserve_and_report() == BudgetReport(requests={"a": 5})

@@ -285,7 +285,7 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
 
     server = _Server()
     server.open_reader = open_reader
-    mark = replace(_mark_of("Fi"), node=path)
+    mark = replace(_mark_of("Fi"), call_id=path)
     assert await server.token_streams().was_superseded("run-1", mark) is expected
     assert not await server.token_streams().was_superseded("run-1", replace(mark, length=0))
     assert read_runs == (["run-1"] if "turn" in path else [])
@@ -374,7 +374,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
     # A mark without a node has a short checksum.
     mark = delivered_text.mark
     if not mark_has_node:
-        mark = replace(mark, node="", checksum=mark.checksum & 0x7FF, bits=11)
+        mark = replace(mark, call_id="", checksum=mark.checksum & 0x7FF, bits=11)
     resumed_text = DeliveredText(mark)
     # The resumed reader receives the last poll again, and then the later polls.
     text = _read_to_end(text, resumed_text, polled_texts[max(resume_index - 1, 0) :], answer)
