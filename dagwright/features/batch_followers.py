@@ -1,8 +1,8 @@
 """Call batches: which calls of `batch` tools share an activity.
 
-The calls of a batch are those that may start now, and their *followers*: calls that can start as soon as calls of the
-batch have ended. A follower waits only for its dependencies: it has no approval, budget or manual override, and a
-fork does not reuse its result.
+A batch contains calls that may start now, and *followers*: calls that can start as soon as other calls of the batch
+have ended. A follower waits only for its dependencies: it has no approval, budget or manual override, and a fork does
+not reuse its result.
 
 Replay: the history records the batches that the workflow has formed, so these rules may change between versions.
 """

@@ -1,4 +1,4 @@
-"""Cancellation of single tasks while the run continues: the run waits for their end for a limited time."""
+"""Cancellation of single tasks while the run continues: the run waits for a limited time until the tasks end."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any

@@ -269,7 +269,7 @@ class _Hydrator:
         more than once."""
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
-        """Return a value with its stored parts; return a reference if it is too large or cannot be loaded.
+        """Return a value with its stored parts; return a reference if the value is too large or cannot be loaded.
 
         Args:
             ref: reference to the value in the document, such as `output` or `node:a`.

@@ -101,7 +101,7 @@ async def sub_plan_end_of(
     """Return the end of a sub-plan that sent no report; `None` if the event is not about a sub-plan in flight.
 
     Args:
-        calls: workflow id -> id of the call that started it.
+        calls: workflow id of a sub-plan -> id of the call that started the sub-plan.
         converter: converter that decodes failures.
     """
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):

@@ -73,7 +73,7 @@ def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[
 
 
 def _candidates(view: "RunView", task_id: str) -> Iterator[tuple[CompiledNode, ItemRecord]]:
-    """Yield the batches that may have an item, with their node."""
+    """Yield the batches that may have the item, each with the node of the map."""
     if view.scheduler is None or not task_id.endswith("]"):
         return
     for node, record in view.scheduler.state.visible_nodes():
@@ -92,7 +92,7 @@ def _has_position(item: ItemRecord, key: str) -> bool:
 async def _batch_with_item(
     task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
-    """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
+    """Return the workflow id of the first batch that has the item, or `None` if no batch has the item."""
     batches_not_started: list[str] = []
     for start in range(0, len(candidates), _MAX_CONCURRENT_READS):
         batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[start : start + _MAX_CONCURRENT_READS]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TaskFacts(NamedTuple):
-    """Facts of a node or item that events report in addition to its state; times are seconds since the epoch.
+    """Facts of a node or item that client events report in addition to its state; times are seconds since the epoch.
 
     Args:
         number: number of the node in the plan.
@@ -65,7 +65,8 @@ def facts_of(
 
     Args:
         history_statuses: task id -> status in the history, for tasks that are marked as waiting for a worker.
-        previous: facts of the run at an earlier moment; unchanged requests are shared with it.
+        previous: facts of the run at an earlier moment. If the requests have not changed, the result shares
+            the mappings of requests with `previous`.
     """
     if scheduler is None:
         return replace(previous, tasks={})

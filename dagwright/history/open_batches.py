@@ -37,7 +37,8 @@ class OpenCallBatches:
         return activity_ids
 
     def activity_ids_of(self, activity_id: str) -> list[str]:
-        """Return the activity ids of the calls in the input of a batch; for any other activity, return its id."""
+        """Return the activity ids of the calls in the input of a batch; for any other activity, return only
+        `activity_id`."""
         return self._activity_ids_by_batch.get(activity_id, [activity_id])
 
     def end(

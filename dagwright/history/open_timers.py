@@ -1,4 +1,4 @@
-"""Timers in the history of a run, and the effect of each on the nodes when it fires."""
+"""Timers in the history of a run, and the effect of a timer that fires."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OpenTimers:
-    """The timers that have started and not fired. The summary of a timer is its kind."""
+    """The timers that have started and not fired. The metadata field `summary` of a timer contains its kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}

@@ -160,7 +160,8 @@ def _deferral_reason(activity: PendingActivityInfo) -> str | None:
 
 
 def _details(activity: PendingActivityInfo) -> list[Any]:
-    """Return the details of the last heartbeat of a call up to the usage; empty if they are invalid."""
+    """Return the first details of the last heartbeat of a call, up to and including the usage; empty if a detail is
+    invalid."""
     with suppress(MessageInvalid):
         return [read_message(detail) for detail in activity.heartbeat_details.payloads[: USAGE_INDEX + 1]]
     return []
@@ -175,7 +176,7 @@ def _workflow_task_call(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
 
 
 def _calls_of_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler | None") -> list[OpenCall]:
-    """Return the calls of plan nodes for an activity; for a region, one call for each node that is ready."""
+    """Return an activity as calls of plan nodes; for a region, one call for each node that is ready."""
     if task_id is None or scheduler is None:
         return [call]
     node = scheduler.state.node_of(task_id)
@@ -262,7 +263,7 @@ def _store_problem(activity: PendingActivityInfo) -> str | None:
         return cut_bytes(reason, max_bytes=MAX_FAILURE_MESSAGE_BYTES)
     if activity.activity_type.name == ACTIVITY_RUN_REGION:
         return None
-    # Activities other than tool calls raise the error itself, which Temporal names by its class.
+    # Activities other than tool calls raise `StoreUnavailable`, and Temporal uses the name of the class as the type.
     kind = activity.last_failure.application_failure_info.type
     return _message_of(activity.last_failure) if kind in (STORE_UNAVAILABLE, StoreUnavailable.__name__) else None
 

@@ -1,10 +1,10 @@
 """Detection of calls that wait for a worker, and advice on how to start a worker.
 
 A queue without a worker causes no event and no error: the server keeps the call until a worker polls. The server
-returns the time of the last poll of each worker. For five minutes after a worker ends, it lists the worker with the
-time at which the connection ended. A worker with free slots takes a call at once. So a call that has been scheduled for
-some seconds, without a poll since then, waits for a worker. A worker without free slots does not poll either. If the
-run has a running call on the queue, the queue counts as served.
+returns the time of the last poll of each worker. For five minutes after a worker ends, the server lists the worker with
+the time at which the connection ended. A worker with free slots takes a call at once. So a call that has been scheduled
+for some seconds, without a poll since then, waits for a worker. A worker without free slots does not poll either. If
+the run has a running call on the queue, the queue counts as served.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ def waits_for_slot(calls: Sequence[OpenCall], *, unserved_calls: Sequence[OpenCa
 
 
 def is_overdue(scheduled_at: float) -> bool:
-    """Return whether a call has been scheduled for longer than a worker with free slots needs to take it."""
+    """Return whether a call was scheduled so long ago that a worker with free slots would have taken the call."""
     return time.time() - scheduled_at > NO_WORKER_AFTER_S
 
 

@@ -2,8 +2,8 @@
 
 The scheduler gets the input and the events of the run in the order in which the workflow handled them: a workflow
 receives events in batches, one for each workflow task, signals first. A task counts as running from the event that
-scheduled it; the progress of its attempts is in no event, so the run reader takes it from `describe`. After the end of
-the run, its status, output and error come from its result document.
+scheduled it. No event contains the progress of attempts, so the run reader takes the progress from `describe`. After
+the end of the run, its status, output and error come from its result document.
 """
 
 from collections.abc import Callable, Collection, Sequence

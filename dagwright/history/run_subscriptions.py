@@ -140,7 +140,7 @@ class RunSubscriptions:
     async def _delivered_states(
         self, workflow_id: str, after: Cursor | SubscriptionCursor | None
     ) -> tuple[Mapping[str, TaskState], Cursor]:
-        """Return the states that a subscriber has seen, and its position."""
+        """Return the states that a subscriber has received, and the position of the subscriber."""
         if after is None:
             return {}, START
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)

@@ -41,7 +41,8 @@ class RunView:
         pending_commands: function that returns the command signals that no workflow task has handled: time, name, and a
             function that reads the message.
         has_accepted_command: function that returns whether the run has accepted the command with an ID.
-        has_waiting_marks: whether tasks are marked as waiting for a worker. Only `describe` reports this.
+        has_waiting_marks: whether tasks are marked as waiting for a worker. The history does not show that a task
+            waits.
         opened_requests: request ID -> request that was opened in the newest execution; closed requests are included.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
         has_no_slot: whether the next step of the run waits for a free slot of a worker.

@@ -1,8 +1,8 @@
 """Grouping of events by the workflow task that handled them, in the order in which the workflow received them.
 
 The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). The
-history records an accepted update directly after the end of the workflow task that handled it, so a batch is complete
-when an event follows that is not about an update.
+history records an accepted update directly after the end of the workflow task that handled the update. Therefore a
+batch is complete as soon as the history continues with an event of another type.
 """
 
 from collections.abc import Sequence

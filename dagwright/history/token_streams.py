@@ -1,8 +1,8 @@
 """Streams of the text of an answer: one poller for each run and process, whatever the number of readers.
 
 Heartbeats contain the text and `describe` returns it (docs/decisions/0060), so a reader that connects late, or replaces
-a reader that has died, gets the whole text. If an agent or another sub-plan produces the output of a run, its text is
-streamed.
+a reader that has died, gets the whole text. If an agent or another sub-plan produces the output of a run, the text of
+that sub-plan is streamed.
 """
 
 import asyncio
@@ -48,7 +48,8 @@ RECENT_EVENT_S = 1.0
 SHORT_PAUSES_FOR_S = 5.0
 """Time for which an expected answer is polled with `FIRST_PAUSE_S`. Slower models are polled with `NEXT_PAUSE_S`."""
 MAX_POLLS_PER_S = 200.0
-"""Limit of polls for all runs of one process; each takes the server about 2 ms. With more runs all pauses are longer.
+"""Limit of polls for all runs of one process; a poll takes the server about 2 ms. At the limit, all pauses become
+longer.
 """
 MAX_PARTS_PER_S = 2_000.0
 """Limit of parts delivered to all readers of one process, which may have a thousand readers and other work."""

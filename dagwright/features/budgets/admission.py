@@ -42,7 +42,7 @@ class BudgetRequests(Protocol):
         ...
 
     def close_request(self, task: str, at: float) -> None:
-        """Close the open request of a task, if it has one."""
+        """Close the open request of a task, if there is one."""
         ...
 
 
@@ -223,7 +223,7 @@ class BudgetAdmission(SchedulerComponent):
         return budget.describe(kinds, run_usage=self._state.totals.usage.total, added_count=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
-        """Set the reason of every waiting call to the used amount of its limits."""
+        """Update the reason of every waiting call: the limits that delay the call, with their used amounts."""
         if budget.is_child or self._reasons_revision == budget.revision:
             return
         self._reasons_revision = budget.revision

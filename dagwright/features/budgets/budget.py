@@ -1,9 +1,9 @@
 """Budget of a run: limits, usage, reservations of calls in flight, and calls that wait for budget.
 
-The estimated usage of a call is reserved before it starts, and replaced by the reported usage when it ends. The root
-run has the budget. For each call, a child run requests a reservation from the root run, through its parent runs, and
-reports how the call ended. Therefore the root run knows all usage, and never reserves more than the remaining budget.
-Added nodes and time are checked when a node is about to start; nothing is reserved for them.
+Before a call starts, its estimated usage is reserved. When the call ends, the reported usage replaces the estimate. The
+root run has the budget. For each call, a child run requests a reservation from the root run, through its parent runs,
+and reports how the call ended. Therefore the root run knows all usage, and never reserves more than the remaining
+budget. Added nodes and time are checked when a node is about to start; nothing is reserved for them.
 
 The usage exceeds a limit only in three cases: calls in flight use more than estimated (including attempts that fail
 with an unusable response); tools and agents call models themselves, and report their usage only when they end; and the
@@ -110,7 +110,7 @@ class BudgetReport:
 
     Args:
         requests: waiting call -> estimated tokens.
-        settled: ended call -> its usage; `None` if it is unknown.
+        settled: ended call -> usage of the call; `None` if the usage is unknown.
         is_idle: whether the child run is idle (nothing runs, and it waits for people); `None` if unchanged.
     """
 
@@ -245,7 +245,7 @@ class Budget:
     def apply_grants(self, keys: Sequence[str]) -> None:
         """Grant reservations to waiting calls. Grants for child runs are passed on."""
         self.revision += 1
-        # When the parent run sends a grant, it counts this run as busy.
+        # The parent run counts this run as busy as soon as the parent run has sent a grant.
         self.busy_time.reported_is_idle = False
         names = {self._key(name): name for name in self.waiting_calls}
         for key in keys:
@@ -471,8 +471,8 @@ class Budget:
     def _key(self, name: CallName) -> str:
         """Return the key of a call in messages to the parent run.
 
-        A call that requests budget again after it was withdrawn has a new key, because a grant for the earlier
-        request may already be on its way.
+        If a call requests budget again after its earlier request was withdrawn, the call gets a new key. A grant for
+        the earlier request may already be on its way.
         """
         count = self.withdrawal_counts.get(name, 0)
         return f"~{count}:{_encoded_name(name)}" if count else _encoded_name(name)

@@ -1,4 +1,4 @@
-"""Model usage of one UTC day, and whether it has used up a daily budget."""
+"""Model usage of one UTC day, compared with a daily budget."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Hold of the calls of a limit after a service has asked to wait, and their gradual start afterwards.
+"""Hold of a limit: calls wait after a service has asked to wait, and then start one after another.
 
 During the hold, each call books a separate start after the hold, and *comes back* (requests to start again) at that
 time. If the service asks to wait again, the interval between two starts doubles. Calls may come back late and all at

@@ -61,7 +61,7 @@ class LimitAnswer:
         decision: `start`: start after the delay. `defer`: request again after the delay. `queue`: also request again
             after the delay, and the call keeps its place in the queue.
         delay_s: seconds.
-        reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
+        reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if the call does not wait.
         calls_ahead: estimated number of calls that start before this call.
     """
 

@@ -161,7 +161,7 @@ class RetryNode:
 
 
 def _rejection_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
-    """Return why a run cannot store a value from a person in its state, or `None`."""
+    """Return why the state of a run has no room for a value that a person sent, or `None`."""
     size, stored_bytes = encoded_size(sent_value), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= MAX_RUN_ANSWERS_BYTES:
         return None

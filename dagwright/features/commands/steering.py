@@ -300,7 +300,8 @@ def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 MAX_COMMAND_BYTES = 256 * 1024
-"""Maximum size of arguments, results or nodes in a command; they are part of the run's history and state.
+"""Maximum size of arguments, results or nodes in a command; this data becomes part of the history and the state of the
+run.
 """
 
 

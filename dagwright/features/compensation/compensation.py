@@ -106,7 +106,8 @@ def _changing_tasks(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
 
 
 def _may_have_changed_something(state: "RunState", ref: TaskRef, record: Record) -> bool:
-    """Return whether this run itself made a call that may have changed something; reused results do not count."""
+    """Return whether this run called the tool of a node or item, and the call may have changed something. A reused
+    result is not a call of this run."""
     if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):

@@ -136,7 +136,7 @@ def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
 
     If there are none, return the skipped nodes that do not depend on a skipped node.
     """
-    # Nodes that were stopped only by unresolved lookups are omitted: the error of the run reports these lookups.
+    # Nodes that did not run because of unresolved lookups are omitted: the error of the run reports these lookups.
     candidates = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()

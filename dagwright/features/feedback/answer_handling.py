@@ -99,7 +99,8 @@ class AnswerHandler:
             self.apply(request, answer, feedback, at)
 
     def apply_due(self, feedback: Feedback, at: float) -> None:
-        """Apply an early answer that adds nodes, or record why it is invalid and keep its request open."""
+        """Apply an early answer that adds nodes. If the answer is invalid, record the reason and keep the request
+        open."""
         if (request := self._requests.open.get(feedback.request)) is None:
             return
         by = feedback.by or "a user without a name"

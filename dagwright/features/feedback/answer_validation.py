@@ -305,7 +305,7 @@ class AnswerValidator:
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
     def find_requester(self, request_id: str) -> TaskRef | None:
-        """Return the node or item that may open a request with this id; for an item not created yet, its node."""
+        """Return the node or item that may open a request with this id; the node if the item is not created yet."""
         for task_id in dict.fromkeys((request_id, task_id_without_number(request_id))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref

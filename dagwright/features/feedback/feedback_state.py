@@ -63,8 +63,8 @@ class RequestRegistry:
         self.early_ids_by_node: dict[int | None, list[str]] = {}
         """Number of a node -> ids of the early answers to requests of the node and its items; `None` is the run."""
         self.due_answers: list[Feedback] = []
-        """Early answers that add nodes, after their requests have opened. They are applied when all dependents are
-        updated."""
+        """Early answers that add nodes and whose requests have opened. These answers are applied as soon as the current
+        update of nodes has ended."""
         self.stored_bytes = 0
         """Size of all answers that were accepted or stored, as JSON."""
         self.request_counts: dict[str, int] = {}
@@ -80,7 +80,8 @@ class RequestRegistry:
         self.hint_budget = ComputeBudget(MAX_HINTS_PER_ACTIVATION)
         """Number of rejections that may still search for a similar name."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
-        """Budget for checks of nodes that users send; a separate budget, so that these checks never fail a node."""
+        """Budget for checks of nodes that users send. It is separate from the budget of the run's own nodes, so that
+        these checks never make a node fail."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks before the nodes are in history; nothing in history depends on these checks."""
         self._of_task: dict[str, str] = {}
@@ -119,7 +120,8 @@ class RequestRegistry:
         self._of_task.clear()
 
     def store_early(self, feedback: Feedback, number: int | None) -> None:
-        """Store an answer until the node with this number, or its item, opens the request; `None` is the run."""
+        """Store an answer until the node with this number, or one of its items, opens the request. With `None`, the run
+        opens it."""
         self.early_answers[feedback.request] = feedback
         self.early_ids_by_node.setdefault(number, []).append(feedback.request)
 

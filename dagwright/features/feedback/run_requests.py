@@ -97,5 +97,5 @@ class RunRequests:
         self._opener.add(request_of(question, self._opener.free_id(task, base_id), task=task, purpose=purpose, at=at))
 
     def close_request(self, task: str, at: float) -> None:
-        """Close the open request of a task, if it has one."""
+        """Close the open request of a task, if there is one."""
         self._opener.close(task, at)

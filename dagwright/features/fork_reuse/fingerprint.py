@@ -2,9 +2,9 @@
 
 The fingerprint covers the called tool and the values of everything that the node reads. For a call without effects, it
 also covers the outcomes of dependencies that the node does not read, and the version of the tool. For a call with
-effects, it omits both: an effect is repeated only if the arguments differ. Conditions, joins and retry rules are not
-part of the fingerprint, because a fork applies the conditions, joins and rules of its own plan. The module has no side
-effects.
+effects, the outcomes and the version are omitted: an effect is repeated only if the arguments differ. Conditions, joins
+and retry rules are not part of the fingerprint, because a fork applies the conditions, joins and rules of its own plan.
+The module has no side effects.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Fork planning: decide, before a fork starts, which results of its source run it reuses and which nodes it runs.
 
-A fork reuses a result of the source run if the fingerprint of its node is the same, keeps the idempotency keys of
-tasks that had not ended there, and runs all other tasks. A write with an unknown outcome is never repeated unless the
-user requests it.
+A fork reuses a result of the source run if the fingerprint of the node is the same. The fork keeps the idempotency keys
+of tasks that had not ended in the source run. The fork runs all other tasks. A write with an unknown outcome is never
+repeated unless the user requests it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -170,7 +170,8 @@ class _ResultCollector:
         """Reuse the result of a large map as a whole."""
         if any(f"{node.id}[{item.key}]" in self._results.compensated_ids for item in record.items):
             return
-        # Only the batches are checked. The task that joins their results stays pending if the run itself joins them.
+        # Only the batches are checked: `record.items` also has the task that joins the results, which stays pending if
+        # the run joins the results without a call.
         batches = [item.record for item in record.items if is_map_batch(item)]
         is_reusable = has_reusable_result(record) and all(has_reusable_result(batch) for batch in batches)
         if is_reusable:

@@ -1,4 +1,4 @@
-"""Check nodes written for a running plan against that plan, and compile them into an extension.
+"""Check new nodes of a running plan, and compile the nodes into an extension of the plan.
 
 The sender checks the nodes with the full tool declarations; the run checks them again with the declarations that it
 has, within a compute budget. After an outage, hundreds of messages may arrive in one activation, and a workflow has
