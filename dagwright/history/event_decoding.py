@@ -96,17 +96,17 @@ _END_KINDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 
 
 async def sub_plan_end_of(
-    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: "RunScheduler", converter: DataConverter
+    event: HistoryEvent, call_id_by_workflow: Mapping[str, str], *, scheduler: "RunScheduler", converter: DataConverter
 ) -> SubPlanEnd | None:
     """Return the end of a sub-plan that sent no report; `None` if the event is not about a sub-plan in flight.
 
     Args:
-        calls: workflow id of a sub-plan -> id of the call that started the sub-plan.
+        call_id_by_workflow: workflow id of a sub-plan -> id of the call that started the sub-plan.
         converter: converter that decodes failures.
     """
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
         rejected_start = event.start_child_workflow_execution_failed_event_attributes
-        call = _Call(calls.get(rejected_start.workflow_id), scheduler)
+        call = _Call(call_id_by_workflow.get(rejected_start.workflow_id), scheduler)
         error: BaseException = WorkflowAlreadyStartedError(
             rejected_start.workflow_id, rejected_start.workflow_type.name
         )
@@ -114,7 +114,7 @@ async def sub_plan_end_of(
     if (end := _end_in(event)) is None:
         return None
     kind, attributes = end
-    call = _Call(calls.get(attributes.workflow_execution.workflow_id), scheduler)
+    call = _Call(call_id_by_workflow.get(attributes.workflow_execution.workflow_id), scheduler)
     if call.node is None:
         return None
     if kind == "completed":

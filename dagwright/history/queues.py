@@ -80,14 +80,16 @@ async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> lis
 
     The server gets one request for each queue with an overdue call, and no request if no call is overdue.
     """
-    newest_call_at: dict[Queue, float] = {}
+    newest_time_by_queue: dict[Queue, float] = {}
     for call in calls:
         if call.scheduled_at is not None and is_overdue(call.scheduled_at):
-            newest_call_at[call.queue] = max(call.scheduled_at, newest_call_at.get(call.queue, 0.0))
+            newest_time_by_queue[call.queue] = max(call.scheduled_at, newest_time_by_queue.get(call.queue, 0.0))
     served_queues = {call.queue for call in calls if call.is_started}
-    suspect_queues = [queue for queue in newest_call_at if queue not in served_queues]
+    suspect_queues = [queue for queue in newest_time_by_queue if queue not in served_queues]
     polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspect_queues))
-    unserved_queues = {queue for queue, poll in zip(suspect_queues, polls, strict=True) if poll < newest_call_at[queue]}
+    unserved_queues = {
+        queue for queue, poll in zip(suspect_queues, polls, strict=True) if poll < newest_time_by_queue[queue]
+    }
     return [call for call in calls if call.queue in unserved_queues and call.scheduled_at is not None]
 
 

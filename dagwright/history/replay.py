@@ -124,17 +124,17 @@ class HistoryReplay:
         """Start of the workflow task that was completed last, by the clock of the workflow."""
         self._history_use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
-        self._activity_of_event: dict[int, str] = {}
+        self._activity_by_event: dict[int, str] = {}
         """Id of the event that scheduled an activity -> id of the activity."""
         self._timers = OpenTimers()
-        self._tasks: dict[str, str] = {}
-        """Activity id -> task of the call."""
-        self._loads: dict[str, str] = {}
+        self._task_by_activity: dict[str, str] = {}
+        """Id of the activity of a call -> task of the call."""
+        self._task_by_load: dict[str, str] = {}
         """Activity id -> task whose arguments the activity loads."""
         self._call_batches = OpenCallBatches()
-        self._workflows: dict[str, str] = {}
+        self._task_by_workflow: dict[str, str] = {}
         """Workflow id of a child workflow that is not a run -> task of the call."""
-        self._children: dict[str, str] = {}
+        self._call_by_child: dict[str, str] = {}
         """Workflow id of a sub-plan -> id of the call that started it."""
 
     @property
@@ -144,7 +144,6 @@ class HistoryReplay:
 
     @property
     def title(self) -> str | None:
-        """Title of the plan, once it is known."""
         return self._start_data.plan.title if self._start_data.plan is not None else None
 
     @property
@@ -157,7 +156,7 @@ class HistoryReplay:
 
     def task_of(self, activity_id: str) -> str | None:
         """Return the task of an activity id; `None` if the call was abandoned and retried."""
-        task_id = self._tasks.get(activity_id) or self._loads.get(activity_id)
+        task_id = self._task_by_activity.get(activity_id) or self._task_by_load.get(activity_id)
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
         call_id = last_call_id(self.scheduler.state, task_id)
@@ -171,12 +170,12 @@ class HistoryReplay:
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Return the task whose sub-plan has a workflow id."""
-        call_id = self._children.get(workflow_id)
+        call_id = self._call_by_child.get(workflow_id)
         return None if self.scheduler is None or call_id is None else task_of_call(self.scheduler.state, call_id)
 
     def _child_task_of(self, workflow_id: str) -> str | None:
         """Return the task that started a child workflow; `None` if the call was abandoned and retried."""
-        task_id = self._workflows.get(workflow_id)
+        task_id = self._task_by_workflow.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
         newest_id = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
@@ -195,7 +194,6 @@ class HistoryReplay:
         ]
 
     async def apply(self, event: HistoryEvent) -> None:
-        """Apply the next event of the history."""
         if event.event_type not in _UPDATE_EVENTS:
             await self.apply_held_batch()
         self.last_event_id = event.event_id
@@ -252,20 +250,20 @@ class HistoryReplay:
 
     def _apply_scheduled_activity(self, event: HistoryEvent) -> None:
         attributes = event.activity_task_scheduled_event_attributes
-        self._activity_of_event[event.event_id] = attributes.activity_id
+        self._activity_by_event[event.event_id] = attributes.activity_id
         preparation_id = PREPARATION_ID_BY_TYPE.get(attributes.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
             # No node has started yet; later, the activity of a node may have the same ID.
-            self._activity_of_event[event.event_id] = preparation_id
+            self._activity_by_event[event.event_id] = preparation_id
             if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
         elif attributes.activity_id.startswith(wire.ID_CALL_BATCH):
             for activity_id in self._call_batches.add(attributes):
-                self._mark_running(self._tasks.get, activity_id)
+                self._mark_running(self._task_by_activity.get, activity_id)
         elif not attributes.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
-            self._mark_running(self._tasks.get, attributes.activity_id)
+            self._mark_running(self._task_by_activity.get, attributes.activity_id)
         elif attributes.activity_id.startswith(wire.ID_LOAD_VALUES):
-            self._mark_running(self._loads.get, attributes.activity_id)
+            self._mark_running(self._task_by_load.get, attributes.activity_id)
 
     # Start.
 
@@ -308,7 +306,7 @@ class HistoryReplay:
         # Calls end before a run continues as new; sub-plans are separate runs and continue.
         for task_id in tasks_in_flight(scheduler):
             call_id = last_call_id(scheduler.state, task_id)
-            self._children[limits.child_workflow_id(self._workflow_id, call_id)] = call_id
+            self._call_by_child[limits.child_workflow_id(self._workflow_id, call_id)] = call_id
 
     # Batches of events.
 
@@ -351,7 +349,7 @@ class HistoryReplay:
             self._apply_cancel_request(self._now, has_started=has_started, earlier_tasks=earlier_tasks)
 
     def _dispatched_tasks(self) -> list[str]:
-        return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
+        return [*self._task_by_activity.values(), *self._task_by_workflow.values(), *self._sub_plan_tasks()]
 
     def _apply_cancel_request(self, at: float, *, has_started: bool, earlier_tasks: Collection[str]) -> None:
         """Apply Temporal's own cancel request, which the workflow handles after all other events.
@@ -371,7 +369,7 @@ class HistoryReplay:
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
         self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
-        calls = {*self._tasks.values(), *self._workflows.values()}
+        calls = {*self._task_by_activity.values(), *self._task_by_workflow.values()}
         for task_id in new_tasks:
             if task_id in calls:
                 self.scheduler.task_cancelled(task_id, at=at)
@@ -419,18 +417,18 @@ class HistoryReplay:
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
         if task.is_child_run:
-            self._children[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
+            self._call_by_child[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
             return True
         if is_workflow_call(self.scheduler, task.node) and not task.is_join:
-            self._workflows[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.id
+            self._task_by_workflow[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.id
         else:
-            self._tasks[limits.activity_id(task.call_id)] = task.id
+            self._task_by_activity[limits.activity_id(task.call_id)] = task.id
         if needs_loading(self.scheduler, ready_call):
-            self._loads[limits.load_id(task.call_id)] = task.id
+            self._task_by_load[limits.load_id(task.call_id)] = task.id
         return True
 
     def _sub_plan_tasks(self) -> list[str]:
-        return [task_id for workflow_id in self._children if (task_id := self.sub_plan_of(workflow_id)) is not None]
+        return [task_id for child_id in self._call_by_child if (task_id := self.sub_plan_of(child_id)) is not None]
 
     def _mark_running(self, task_of: Callable[[str], str | None], scheduled_id: str) -> None:
         """Apply the event that scheduled a task, after dispatching the tasks that the workflow dispatched before.
@@ -517,18 +515,18 @@ class HistoryReplay:
         self._commands.handle(name, read_message, source=source, scheduler=scheduler, at=at)
 
     def _apply_result(self, scheduled_event_id: int, payloads: Any, at: float) -> None:
-        activity_id = self._activity_of_event.pop(scheduled_event_id, "")
+        activity_id = self._activity_by_event.pop(scheduled_event_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
         if self.scheduler is None and self._start_data.handle(activity_id, scheduled_event_id, payload):
             if (snapshot := self._start_data.snapshot) is not None:
                 self._restore(snapshot)
         elif activity_id == wire.ID_FIND_ENDED and self.scheduler is not None:
-            for end in sub_plan_ends_from_payload(payload, self._children):
+            for end in sub_plan_ends_from_payload(payload, self._call_by_child):
                 apply_sub_plan_end(self.scheduler, end, at=at)
         elif self._end_call_batch(activity_id, payload, at):
             return
         elif self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
-            if activity_id in self._tasks:
+            if activity_id in self._task_by_activity:
                 apply_result(self.scheduler, task_id, payload, at=at)
             elif task_id in self.scheduler.state.cancel_deadlines:
                 # The arguments were loaded, but the task is cancelled before its call.
@@ -538,24 +536,27 @@ class HistoryReplay:
         return self._call_batches.end(self.scheduler, activity_id, result, task_of=self.task_of, at=at)
 
     def _cancel_call(self, scheduled_event_id: int, at: float) -> None:
-        activity_id = self._activity_of_event.pop(scheduled_event_id, "")
+        activity_id = self._activity_by_event.pop(scheduled_event_id, "")
         is_batch = self._end_call_batch(activity_id, None, at)
         if not is_batch and self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
-            attempt = ONE_ATTEMPT if activity_id in self._tasks else NO_ATTEMPT
+            attempt = ONE_ATTEMPT if activity_id in self._task_by_activity else NO_ATTEMPT
             self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
 
     async def _apply_failure(self, failed_call: FailedCall, at: float) -> None:
-        activity_id = self._activity_of_event.pop(failed_call.scheduled_event_id, "")
+        activity_id = self._activity_by_event.pop(failed_call.scheduled_event_id, "")
         error = await error_of_call(failed_call, activity_id, converter=self._converter)
         if activity_id.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE_CODE, failure_note(error))
         if self._end_call_batch(activity_id, None, at):
             return
         if self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
-            if activity_id in self._tasks and apply_store_wait(self.scheduler, task_id, error, at=at) is not None:
+            if (
+                activity_id in self._task_by_activity
+                and apply_store_wait(self.scheduler, task_id, error, at=at) is not None
+            ):
                 self._record_store_wait(task_id, at)
                 return
-            apply = apply_failure if activity_id in self._tasks else apply_loading_failure
+            apply = apply_failure if activity_id in self._task_by_activity else apply_loading_failure
             apply(self.scheduler, task_id, error, at=at)
 
     def _record_store_wait(self, task_id: str, at: float) -> None:
@@ -564,21 +565,21 @@ class HistoryReplay:
         if self.scheduler.is_stopped or task_id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
             return
-        self._loads[limits.store_wait_id(last_call_id(self.scheduler.state, task_id))] = task_id
+        self._task_by_load[limits.store_wait_id(last_call_id(self.scheduler.state, task_id))] = task_id
 
     async def _apply_child_end(self, event: HistoryEvent, at: float) -> None:
         """Apply the end of a sub-plan that sent no report before, or of the workflow that a node calls."""
         if self.scheduler is None:
             return
-        workflow_end = await workflow_end_of(event, converter=self._converter) if self._workflows else None
-        if workflow_end is not None and workflow_end.workflow_id in self._workflows:
+        workflow_end = await workflow_end_of(event, converter=self._converter) if self._task_by_workflow else None
+        if workflow_end is not None and workflow_end.workflow_id in self._task_by_workflow:
             if (task_id := self._child_task_of(workflow_end.workflow_id)) is not None:
                 if workflow_end.result is not None:
                     apply_result(self.scheduler, task_id, workflow_end.result, at=at)
                 elif workflow_end.error is not None:
                     apply_failure(self.scheduler, task_id, workflow_end.error, at=at)
             return
-        end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
+        end = await sub_plan_end_of(event, self._call_by_child, scheduler=self.scheduler, converter=self._converter)
         if end is not None:
             apply_sub_plan_end(self.scheduler, end, at=at)
 

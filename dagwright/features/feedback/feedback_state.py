@@ -84,19 +84,19 @@ class RequestRegistry:
         these checks never make a node fail."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks before the nodes are in history; nothing in history depends on these checks."""
-        self._of_task: dict[str, str] = {}
+        self._request_id_by_task: dict[str, str] = {}
         self._alarms: list[tuple[float, int, str]] = []
         self._alarm_count = 0
 
     def of_task(self, task_id: str) -> Request | None:
         """Return the open request of a node or item."""
-        request_id = self._of_task.get(task_id)
+        request_id = self._request_id_by_task.get(task_id)
         return None if request_id is None else self.open.get(request_id)
 
     def add(self, request: Request) -> None:
         """Open a request."""
         self.open[request.id] = request
-        self._of_task[request.task] = request.id
+        self._request_id_by_task[request.task] = request.id
         self.opened_count += 1
         self.request_counts[request.task] = self.request_counts.get(request.task, 0) + 1
         self.schedule_alarm(request)
@@ -104,7 +104,7 @@ class RequestRegistry:
 
     def close(self, request: Request, closing: Closing) -> None:
         """Close an open request."""
-        del self.open[request.id], self._of_task[request.task]
+        del self.open[request.id], self._request_id_by_task[request.task]
         closing = replace(
             closing,
             requested_from=request.requested_from,
@@ -117,7 +117,7 @@ class RequestRegistry:
     def drop_open(self) -> None:
         """Drop all open requests: the run has ended and no longer needs answers."""
         self.open.clear()
-        self._of_task.clear()
+        self._request_id_by_task.clear()
 
     def store_early(self, feedback: Feedback, number: int | None) -> None:
         """Store an answer until the node with this number, or one of its items, opens the request. With `None`, the run
