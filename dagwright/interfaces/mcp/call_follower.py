@@ -35,7 +35,7 @@ _STARTED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedRun:
+class FollowResult:
     """The state of a run at the end of a call.
 
     Args:
@@ -51,7 +51,7 @@ class FollowedRun:
 
 async def follow_run(
     runs: "Runs", workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
-) -> FollowedRun:
+) -> FollowResult:
     """Follow a run until it has ended or waits for an answer that this client cannot give, or until the time is up.
 
     Args:
@@ -83,7 +83,7 @@ class _RunFollower:
         self._open_form_id = ""
         """ID of the request whose form is open."""
 
-    async def follow_until(self, deadline: float) -> FollowedRun:
+    async def follow_until(self, deadline: float) -> FollowResult:
         """Follow the run until the call can return.
 
         Args:
@@ -99,7 +99,7 @@ class _RunFollower:
             view = last_moment.view
             rejections = " ".join(self._elicitations.rejections)
             if view.is_closed:
-                return FollowedRun(view, rejections)
+                return FollowResult(view, rejections)
             # The view may be older than the answers of this call, so omit the answered requests.
             requests = [
                 request
@@ -107,12 +107,12 @@ class _RunFollower:
                 if request["request_id"] not in self._elicitations.answered_ids
             ]
             if (interim_result := self._interim_result(requests)) is not None:
-                return FollowedRun(view, rejections, interim_result)
+                return FollowResult(view, rejections, interim_result)
             self._open_next_form(requests)
             # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
             if self._form_task is None and (is_stuck or time.monotonic() >= deadline):
-                return FollowedRun(view, rejections)
+                return FollowResult(view, rejections)
 
     async def close(self) -> None:
         """Stop following, and close an open form."""
@@ -165,9 +165,9 @@ class _RunFollower:
         ):
             request, form = next_form
             self._open_form_id = str(request["request_id"])
-            self._form_task = asyncio.create_task(self._fill_in(request, form))
+            self._form_task = asyncio.create_task(self._show_form(request, form))
 
-    async def _fill_in(self, request: RequestDocument, form: types.ElicitRequestFormParams) -> None:
+    async def _show_form(self, request: RequestDocument, form: types.ElicitRequestFormParams) -> None:
         """Show a form, and answer the request with the content of the form."""
         self._elicitations.skipped_ids.add(str(request["request_id"]))
         context = self._elicitations.context
@@ -187,7 +187,11 @@ class _RunFollower:
 async def answer_with_forms(
     responses: Mapping[str, Any], elicitations: Elicitations, runs: "Runs", *, workflow_id: str, author: str
 ) -> None:
-    """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
+    """Answer the open requests of a run with the forms that a client has filled in.
+
+    Args:
+        responses: request ID -> the response of the client to the form.
+    """
     open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
     for request_id, response in responses.items():
         elicitations.skipped_ids.add(request_id)
@@ -262,8 +266,8 @@ class RunProgress:
 
 
 def _total_of(view: "RunView", states: dict[str, TaskState]) -> float:
-    nodes = sum(1 for _ in view.scheduler.state.visible_nodes()) if view.scheduler is not None else 0
-    return float(nodes + sum(task_id.endswith("]") for task_id in states))
+    node_count = sum(1 for _ in view.scheduler.state.visible_nodes()) if view.scheduler is not None else 0
+    return float(node_count + sum(task_id.endswith("]") for task_id in states))
 
 
 def _message_of(task_id: str, state: TaskState) -> str:

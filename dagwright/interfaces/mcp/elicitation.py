@@ -81,8 +81,8 @@ def uses_interim_results(context: CallContext) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def form_for(request: RequestDocument, context: CallContext) -> types.ElicitRequestFormParams | None:
-    """Return the form for a request; `None` if the client cannot show it."""
+def form_for_client(request: RequestDocument, context: CallContext) -> types.ElicitRequestFormParams | None:
+    """Return the form for a request; `None` if the client cannot show the form, or must not answer the request."""
     # Requests with the channel `inbox` have no form, because clients may fill in forms without a person.
     form = form_of(request) if request.get("channel") != "inbox" else None
     if form is None or (context.protocol_version < _FIRST_VERSION_WITH_LISTS and _has_lists_or_labels(form)):
@@ -121,7 +121,10 @@ class Elicitations:
         if self.is_silent or not can_elicit(self.context) or self.interim_result_count >= _MAX_INTERIM_RESULTS:
             return None
         for request in requests:
-            if request["request_id"] not in self.skipped_ids and (form := form_for(request, self.context)) is not None:
+            if (
+                request["request_id"] not in self.skipped_ids
+                and (form := form_for_client(request, self.context)) is not None
+            ):
                 return request, form
         return None
 

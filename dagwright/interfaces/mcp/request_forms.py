@@ -1,7 +1,7 @@
 """Convert feedback requests to forms of MCP (elicitation), and the content of forms to answers.
 
 Forms of the protocol are flat objects with strings, numbers, booleans and choices. For a value of another type, the
-form has a string field with JSON. Pure; this module must not import the SDK.
+form has a string field with JSON. The functions are pure. This module must not import the SDK.
 """
 
 import json
@@ -50,7 +50,7 @@ def form_of(request: RequestDocument) -> Form | None:
 
 
 def answer_of(request: RequestDocument, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer in the content of a form.
+    """Convert the content of a form to an answer.
 
     Raises:
         InvalidJson: a field that must contain JSON has other content.
@@ -159,7 +159,7 @@ def _parse_data(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) ->
     fields = _fields_of(schema)
     if not fields:
         return _parse_field(_DATA_FIELD, content.get(_DATA_FIELD))
-    # Empty fields have no value.
+    # A field with null or an empty text was not filled in.
     values = {name: value for name, value in content.items() if value not in (None, "")}
     return {
         name: value if _field(fields.get(name, {})) is not None else _parse_field(name, value)

@@ -1,7 +1,4 @@
-"""Start the runs of MCP calls: plans, templates, and requests in natural language.
-
-McpCallRejected  a call is rejected, with an error code and a message
-"""
+"""Start the runs of MCP calls: plans, templates, and requests in natural language."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -74,7 +71,7 @@ class RunStarter:
         Args:
             arguments: arguments of `run_plan`.
             templates: templates that the plan may name as sub-plans.
-            run_id: ID of the run.
+            run_id: ID of the run; `None` for a new ID.
 
         Raises:
             PlanInvalid: the plan or its inputs are invalid.
@@ -115,8 +112,10 @@ class RunStarter:
             McpCallRejected: the run cannot be started.
         """
         options = RunStartOptions(_duration_s({"timeout": deadline}, "timeout"))
-        start = StartRequest(template.compile(inputs), template.source, inputs, options)
-        return await self._start(replace(start, title=template.file_name, template=template.name), run_id=run_id)
+        start_request = StartRequest(template.compile(inputs), template.source, inputs, options)
+        return await self._start(
+            replace(start_request, title=template.file_name, template=template.name), run_id=run_id
+        )
 
     async def start_request(self, arguments: Mapping[str, Any], *, run_id: str | None) -> StartedRun:
         """Start the run of a request in natural language; with `session_id`, as a turn of this session.
@@ -136,9 +135,9 @@ class RunStarter:
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (options := request.names_of_rounds_options):
-            raise McpCallRejected("bad_usage", f"{options[0]}: only the profile rounds supports it")
+            raise McpCallRejected("bad_usage", f"{options[0]}: only the profile `rounds` supports this argument")
         try:
-            start = self._prepare(request)
+            start_request = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
                 turn = TurnRequest(normalized_session_name(name), request.text, partial(self._prepare, request))
                 started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run_id)
@@ -149,17 +148,17 @@ class RunStarter:
             raise McpCallRejected("bad_usage", str(error)) from None
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
-        return await self._start(start, run_id=run_id)
+        return await self._start(start_request, run_id=run_id)
 
     def _prepare(self, request: TextRequest, session: SessionRecord | None = None) -> StartRequest:
-        start = prepare_request(request, self.toolset, session).start
-        return replace(start, tools=self.toolset.references)
+        start_request = prepare_request(request, self.toolset, session).start
+        return replace(start_request, tools=self.toolset.references)
 
-    async def _start(self, start: StartRequest, *, run_id: str | None) -> StartedRun:
-        if path_of_first_model_node(start.plan) is not None:
+    async def _start(self, start_request: StartRequest, *, run_id: str | None) -> StartedRun:
+        if path_of_first_model_node(start_request.plan) is not None:
             self._require_model(None)
         try:
-            return await self.runs.start(replace(start, workflow_id=run_id, tools=self.toolset.references))
+            return await self.runs.start(replace(start_request, workflow_id=run_id, tools=self.toolset.references))
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 

@@ -60,7 +60,7 @@ def supports_tasks(context: CallContext) -> bool:
 
 
 class TaskHandlers:
-    """Handlers of the requests for tasks.
+    """Handlers of calls that return tasks, and of the requests `tasks/get`, `tasks/update` and `tasks/cancel`.
 
     Args:
         handlers: handlers of tool calls. They start the runs of tasks.
@@ -80,7 +80,7 @@ class TaskHandlers:
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
 
     def may_return_task(self, call: McpToolCall) -> bool:
-        """Return whether a call may return a task."""
+        """Return whether a call may return a task: the client supports tasks, and the tool may start a run."""
         return supports_tasks(call.context) and call.tool.name not in _TOOLS_WITHOUT_TASKS
 
     async def call(self, call: McpToolCall) -> HandlerResult:
@@ -90,12 +90,12 @@ class TaskHandlers:
             return outcome
         # The call returns no forms: clients of tasks get forms from `tasks/get`, and answer them with `tasks/update`.
         elicitations = Elicitations(call.context, is_silent=True)
-        followed_run = await follow_run(
+        follow_result = await follow_run(
             self._runs, outcome.workflow_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
         )
-        if followed_run.view.is_closed:
-            return run_result(await self._runs.document(followed_run.view))
-        return {"resultType": "task", **_task_document(followed_run.view, "working")}
+        if follow_result.view.is_closed:
+            return run_result(await self._runs.document(follow_result.view))
+        return {"resultType": "task", **_task_document(follow_result.view, "working")}
 
     async def _get(self, context: CallContext, params: TaskParams) -> HandlerResult:
         view = await self._read_view(context, params)

@@ -1,4 +1,4 @@
-"""The tools of the MCP server: names, descriptions and JSON Schemas. Pure except for the SDK's types."""
+"""The tools of the MCP server: names, descriptions and JSON Schemas."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -181,7 +181,7 @@ class ToolHandlers:
     async def _run_tool(self, call: McpToolCall) -> Result:
         state = parse_call_state(call.params)
         if state is not None:
-            return await self._resume(call, state)
+            return await self._continue_call(call, state)
         handler = self._handlers.get(call.tool.name, self._start_and_follow)
         return await handler(call)
 
@@ -191,12 +191,12 @@ class ToolHandlers:
             return await self._starter.start_template(template, call.arguments, run_id=call.run_id)
         if call.tool.name == tool_definitions.ASK:
             return await self._starter.start_request(call.arguments, run_id=call.run_id)
-        if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
+        if (template_name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
             return await self._starter.start_template(
-                self._templates[name], inputs, run_id=call.run_id, deadline=deadline
+                self._templates[template_name], inputs, run_id=call.run_id, deadline=deadline
             )
-        if name is not None or "plan" not in call.arguments:
+        if template_name is not None or "plan" not in call.arguments:
             raise McpCallRejected("bad_usage", "send either `plan` or `template`")
         return await self._starter.start_plan(call.arguments, run_id=call.run_id, templates=self._templates)
 
@@ -204,7 +204,7 @@ class ToolHandlers:
         started_run = await self._start_run(call)
         return await self._follow(call, started_run.workflow_id, Elicitations(call.context))
 
-    async def _resume(self, call: McpToolCall, state: CallState) -> Result:
+    async def _continue_call(self, call: McpToolCall, state: CallState) -> Result:
         """Continue a call whose client has returned the content of forms."""
         elicitations = Elicitations(
             call.context, skipped_ids=set(state.skipped_ids), interim_result_count=state.interim_result_count
@@ -216,12 +216,12 @@ class ToolHandlers:
     async def _follow(
         self, call: McpToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
     ) -> Result:
-        followed_run = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
-        if followed_run.interim_result is not None:
-            return followed_run.interim_result
+        follow_result = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
+        if follow_result.interim_result is not None:
+            return follow_result.interim_result
         return run_result(
-            await self._runs.document(followed_run.view),
-            prefix=" ".join(filter(None, [prefix, followed_run.rejections])),
+            await self._runs.document(follow_result.view),
+            prefix=" ".join(filter(None, [prefix, follow_result.rejections])),
         )
 
     async def _check_plan(self, call: McpToolCall) -> Result:

@@ -1,4 +1,4 @@
-"""Results of MCP calls: the document of a run or an error, as structured content and as text. No side effects.
+"""Results of MCP calls: the document of a run or an error, as structured content and as text.
 
 Each result has `status` and `message`, as documents of the command line do; `message` has the possible next steps.
 """

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.states import RunStatus
-from dagwright.interfaces.mcp.elicitation import form_for
+from dagwright.interfaces.mcp.elicitation import form_for_client
 from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.task_extension import _TOOLS_WITHOUT_TASKS
@@ -193,8 +193,8 @@ def test_request_that_only_the_inbox_can_answer_has_no_form() -> None:
         "console or through the HTTP API; this server cannot."
     )
     context: Any = SimpleNamespace(protocol_version="2025-11-25")
-    assert form_for(request, context) is None
-    assert form_for({**request, "channel": "any"}, context) is not None
+    assert form_for_client(request, context) is None
+    assert form_for_client({**request, "channel": "any"}, context) is not None
 
 
 def test_every_tool_has_a_description_and_schemas() -> None:

@@ -40,7 +40,7 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert set(call_options) < set(_ask_tool().input_schema["properties"])
     arguments = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
-        with pytest.raises(McpCallRejected, match=f"{name}: only the profile rounds supports it"):
+        with pytest.raises(McpCallRejected, match=f"{name}: only the profile `rounds` supports this argument"):
             await starter.start_request({**arguments, name: call_options[name]}, run_id=None)
     with pytest.raises(McpCallRejected, match="worker_timeout: "):
         await starter.start_request({**arguments, "profile": "rounds", "worker_timeout": "soon"}, run_id=None)
