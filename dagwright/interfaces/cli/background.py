@@ -51,7 +51,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     The gateway has the environment of this process, serves no runs itself, and runs until `LocalServer.stop`.
 
     Args:
-        port: as in `open_socket`.
+        port: 0 for any free port; `None` for the default port, or any free port if the default port is taken.
 
     Raises:
         CommandError: the gateway does not start, or a process that serves runs of this state folder has other settings.
@@ -112,7 +112,7 @@ async def _start_if_needed(daemon: Daemon, command: Sequence[str], *, settings: 
 
 
 async def _ready_address(address_file: Path) -> str | None:
-    """Return the published address of a gateway once it is ready."""
+    """Return the address that a gateway has published; `None` if the gateway is not ready yet."""
     try:
         address = address_file.read_text(encoding="utf-8").strip()
         async with httpx.AsyncClient(trust_env=False) as client:

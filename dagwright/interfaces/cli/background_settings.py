@@ -58,7 +58,7 @@ def reject_other_settings(settings: Settings, *, ignored_names: frozenset[str] =
 
     Raises:
         SettingsDiffer: a process differs; the message names the variables.
-        ServerUnreachable: Temporal's own variables cannot be read.
+        ServerUnreachable: Temporal's environment variables or its config file cannot be read.
     """
     for daemon, names in _processes_that_differ(_background_processes(settings), settings, ignored_names):
         raise _daemon_differs_error(daemon, names, settings)
@@ -72,11 +72,11 @@ def _daemon_differs_error(daemon: Daemon, names: list[str] | None, settings: Set
     subject = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
         return SettingsDiffer(f"{subject} has unknown settings", ": end it with `dagwright down`")
-    fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
-    consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
+    fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` still works)"
+    consequence = "keeps that value" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if serves_other_runs := bool(_SERVER_SETTINGS & {*names}):
         # The process would not take part in the run, but no second background process can have the same name.
-        consequence, fix = "serves only that value", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
+        consequence, fix = "serves only runs with that value", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{subject} was started with another value of {_settings_text(names, settings)}"
     return SettingsDiffer(difference, f", and {consequence}: {fix}", serves_other_runs=serves_other_runs)
 
@@ -85,7 +85,7 @@ def _command_differs_error(command: Daemon, names: list[str] | None, settings: S
     subject = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
     difference = "unknown settings" if names is None else f"another value of {_settings_text(names, settings)}"
     fix = "end it first" if names is None else "end it first, or use the same value"
-    fix = f"{fix} (`watch --no-worker` works)"
+    fix = f"{fix} (`watch --no-worker` still works)"
     return SettingsDiffer(f"{subject} has {difference}", f", and would take part in the run: {fix}")
 
 
@@ -181,7 +181,7 @@ def _remove_files(command: Daemon) -> None:
 
 
 def _settings_text(names: Sequence[str], settings: Settings) -> str:
-    """List the names of settings; for an unset root of the file tools, add its default."""
+    """Join the names of settings. If `DAGWRIGHT_FILES_ROOT` is not set, add its default to its name."""
     files_root_text = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
     return join_names(
         [
@@ -194,8 +194,9 @@ def _settings_text(names: Sequence[str], settings: Settings) -> str:
 def _processes_that_differ(
     processes: Iterable[Daemon], settings: Settings, ignored_names: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
-    """Yield the processes whose settings differ, with the names of these settings; `None` if the record is
-    unreadable.
+    """Yield each process whose settings differ, with the names of the settings that differ.
+
+    If the record of a process is unreadable, yield `None` instead of the names.
     """
     settings_of_this_process: dict[str, str] = {}
     for process in processes:

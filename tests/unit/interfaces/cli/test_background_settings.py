@@ -95,7 +95,7 @@ async def test_command_with_another_setting_is_rejected(
     settings = load_settings()
     expected = (
         f"the worker in the background of {folder} was started with another value of {variable}, and would take part"
-        " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
+        " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` still works)"
     )
     with pytest.raises(CommandError) as error:
         async with open_start_connection(settings, load_toolset(settings)):
@@ -123,7 +123,7 @@ async def test_no_worker_starts_while_a_command_has_other_settings(
         assert str(error.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
             " DAGWRIGHT_DATABASE_URL, and would take part in the run: end it first, or use the same value"
-            " (`watch --no-worker` works)"
+            " (`watch --no-worker` still works)"
         )
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
@@ -192,11 +192,11 @@ async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_se
         reject_other_settings(settings)
     assert str(error.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves only"
-        " that value: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
-        " DAGWRIGHT_STATE_DIR"
+        " runs with that value: use the same value, or end it with `dagwright down` (`watch --no-worker` still works),"
+        " or use another DAGWRIGHT_STATE_DIR"
     )
     client, toolset = cast("Any", None), load_toolset(settings)
-    with pytest.raises(CommandError, match="and serves only that value"):
+    with pytest.raises(CommandError, match="and serves only runs with that value"):
         async with serve_unless_served_elsewhere(client, toolset, settings=settings, report=reports.append):
             pass
     assert reports == []
@@ -209,7 +209,7 @@ async def test_error_names_the_worker_before_the_gateway(folder: Path, monkeypat
     record_settings(gateway, settings)
     await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    for name, effect in (("worker", "would take part in the run"), ("gateway", "continues with it")):
+    for name, effect in (("worker", "would take part in the run"), ("gateway", "keeps that value")):
         with pytest.raises(CommandError, match=rf"^the {name} in the background .* and {effect}: "):
             reject_other_settings(load_settings())
         await LocalServer(settings).worker(name).stop()
