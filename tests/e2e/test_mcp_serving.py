@@ -183,7 +183,7 @@ async def test_server_starts_while_another_process_has_a_worker(
     assert (error_output == "") == bool(options)
     if not options:
         assert error_output.startswith(
-            "starting without a worker, the other process does the work: a command that serves runs"
+            "starting without a worker, because another process does the work: a command that serves runs"
         )
         setting_names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
         assert (

@@ -28,7 +28,9 @@ def add(file: str, output: Output) -> int:
         results = stored_agents.add([*registry])
     missing_tools_by_agent = registry.missing_tools(load_toolset(load_settings()).declarations())
     for name, tools in missing_tools_by_agent.items():
-        output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
+        output.log(
+            f"the agent {name!r} names unknown tools: {', '.join(tools)}; to run the agent, load them with --tools"
+        )
     if output.is_json:
         entries = [{"name": result.name, "version": result.number, "created": result.is_new} for result in results]
         output.document({"status": "added", "file": file, "agents": entries})
@@ -102,7 +104,7 @@ def _unknown_agent_error(name: str, agent_names: list[str]) -> CommandError:
 
 
 def _version_text(agent: AgentVersion) -> str:
-    return f"version {agent.number} of {format_time(agent.added_at.timestamp())}"
+    return f"version {agent.number}, added at {format_time(agent.added_at.timestamp())}"
 
 
 def _to_json(agent: AgentVersion) -> dict[str, Any]:

@@ -20,8 +20,9 @@ _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number",
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NO_VALUE: Any = object()
 _OPTION_NUMBER = re.compile(r"-?[0-9]{1,4}")
-"""A number that selects an option even if free text is accepted. Longer numbers are text, such as registration
-numbers.
+"""A reply that is always an option number, even if the request also accepts free text.
+
+Longer numbers, such as registration numbers, may be free text.
 """
 
 ReadLine = Callable[[str], str]
@@ -145,7 +146,7 @@ class _AnswerDialog:
                 _show(one_line(f"{error}; try again"))
 
     def _ask_field(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
-        """Return the value of a field; `_NO_VALUE` if the user omits the field."""
+        """Return the value of a field. For an omitted field, return the default, or `_NO_VALUE` without a default."""
         empty_line_hint = "" if is_required else default_text(schema) if "default" in schema else "optional"
         question = input_question(name, schema, empty_line_hint=empty_line_hint)
         while True:
@@ -177,7 +178,7 @@ class _AnswerDialog:
 
 
 def _find_option(text: str, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the option whose name, or else whose number, is the text.
+    """Find an option by its name or, if no name matches, by its number (from 1).
 
     Raises:
         ValueError: there is no such option.

@@ -35,8 +35,8 @@ def ask_with_settings(request: AskRequest, settings: Settings, output: Output) -
     reject_invalid_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = normalized_session_name(request.session) if request.session is not None else None
-    # The request is prepared without a session before the server starts, because an invalid request is invalid in
-    # every session.
+    # An invalid request is rejected before the server starts. This check needs no session: an invalid request is
+    # invalid in every session.
     prepared_request = prepare_and_report_notes(request, toolset, output)
     require_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:

@@ -53,7 +53,9 @@ def remove_call_limit(subject: str, output: Output) -> int:
             except CommandRejected as error:
                 raise CommandError(str(error)) from None
         declared_text = (
-            f"; its workers declare {removed_limit.declared_limit}" if removed_limit.declared_limit is not None else ""
+            f"; the declared limit {removed_limit.declared_limit} applies again"
+            if removed_limit.declared_limit is not None
+            else ""
         )
         message = f"the limit {removed_limit.limit} of {removed_limit.subject} is removed{declared_text}"
         output.outcome(message, subject=removed_limit.subject)

@@ -1,7 +1,7 @@
 """`chat`: a conversation at a terminal or through a pipe. Each message is a turn of a session.
 
 Like `ask`, the command runs a worker that serves the session and its runs. After the command has ended, another command
-can continue them.
+can continue the session and its runs.
 """
 
 import asyncio
@@ -176,34 +176,34 @@ class Chat:
         self._initial_ask_request = ask_request
         self._output = output
         self._interrupt_handling = interrupt_handling
-        self._name = ""
+        self._session_name = ""
 
     async def answer_messages(self, name: str, *, is_new: bool) -> int:
         """Answer messages until the chat ends, and return the exit code.
 
-        For a pipe, the exit code is the first exit code other than 0 of a message.
+        With a pipe as input, return the exit code of the first message that failed, or 0 if no message failed.
         """
         first_error_code = int(ExitCode.COMPLETED)
-        is_leaving = not await self._run_interruptible(self._open_session(name, is_new=is_new))
+        ends_at_next_interrupt = not await self._run_interruptible(self._open_session(name, is_new=is_new))
         while True:
             try:
                 line = await self._messages.next()
             except Interrupted:
-                if is_leaving:
+                if ends_at_next_interrupt:
                     return ExitCode.INTERRUPTED
-                is_leaving = True
+                ends_at_next_interrupt = True
                 self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
                 continue
             chat_input = ChatInput("/quit", "") if line is None else parse_input(line)
             if chat_input.command in _QUIT:
                 break
             if chat_input.command is not None:
-                is_leaving = not await self._run_interruptible(self._run_command(chat_input))
+                ends_at_next_interrupt = not await self._run_interruptible(self._run_command(chat_input))
             elif self._output.can_ask and (hint := command_hint(chat_input.text)) is not None:
                 self._output.print(hint)
             elif chat_input.text:
                 codes: list[int] = []
-                is_leaving = not await self._run_interruptible(self._answer(chat_input.text, codes))
+                ends_at_next_interrupt = not await self._run_interruptible(self._answer(chat_input.text, codes))
                 first_error_code = next(filter(None, [first_error_code, *codes]), first_error_code)
         self._output.print(self._continue_hint())
         return ExitCode.COMPLETED if self._output.can_ask else first_error_code
@@ -248,22 +248,24 @@ class Chat:
         else:
             run_id = one_line(turn.run_id)
             self._output.print(
-                f"the run {run_id} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
-                f"{run_id} shows it in another terminal; Ctrl-C again ends the chat"
+                f"the run {run_id} continues, and the next message waits for it; /cancel cancels it, `dagwright watch "
+                f"{run_id}` shows it in another terminal; Ctrl-C again ends the chat"
             )
         return False
 
     async def _running_turn(self) -> Turn | None:
-        return (await self._resources.sessions.read(self._name)).session.running_turn
+        return (await self._resources.sessions.read(self._session_name)).session.running_turn
 
     # Sessions.
 
     def _continue_hint(self) -> str:
-        return continue_hint(self._name, [*chat_options(self._ask_request), *options_of(self._resources.toolset)])
+        return continue_hint(
+            self._session_name, [*chat_options(self._ask_request), *options_of(self._resources.toolset)]
+        )
 
     async def _open_session(self, name: str, *, is_new: bool) -> None:
         """Open a session. For an existing session, show the last turns and follow the running run."""
-        self._name = name
+        self._session_name = name
         session = (await self._run_with_retries(lambda: self._resources.sessions.read(name))).session
         session = await self._resources.sessions.with_full_answers(session)
         if is_new:
@@ -289,10 +291,10 @@ class Chat:
                 for line in help_lines():
                     self._output.print(line)
             case "/status":
-                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._name))
+                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._session_name))
                 self._output.print(status_line(view.session, profile=self._ask_request.profile))
             case "/turns":
-                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._name))
+                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._session_name))
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
                     self._output.print(line)
             case "/profile":
@@ -348,7 +350,7 @@ class Chat:
             codes.append(error.status.exit_code)
             if self._output.is_json:
                 document = {
-                    "session_id": self._name,
+                    "session_id": self._session_name,
                     "request": message,
                     "status": error.status,
                     "message": str(error),
@@ -358,10 +360,12 @@ class Chat:
 
     async def _run_turn(self, run_id: str, message: str) -> int:
         resources = self._resources
-        ask_request = replace(self._ask_request, text=message, workflow_id=run_id, session=self._name)
+        ask_request = replace(self._ask_request, text=message, workflow_id=run_id, session=self._session_name)
         reject_lone_surrogates(ask_request)
         turn_request = TurnRequest(
-            self._name, message, lambda session: prepare_turn(ask_request, resources.toolset, self._output, session)
+            self._session_name,
+            message,
+            lambda session: prepare_turn(ask_request, resources.toolset, self._output, session),
         )
         while True:
             try:
@@ -372,8 +376,8 @@ class Chat:
                     raise command_error_of(rejection) from None
                 # The running turn may have ended in the meantime.
                 if (running_turn := await self._running_turn()) is not None:
-                    message_text = busy_session_text(self._name, running_turn)
-                    self._output.log(f"{message_text}; this message waits for the end of that run")
+                    busy_text = busy_session_text(self._session_name, running_turn)
+                    self._output.log(f"{busy_text}; this message waits for the end of that run")
                     await self._follow_and_show(running_turn.run_id, None)
         return await self._follow_and_show(run_id, message)
 
@@ -386,11 +390,13 @@ class Chat:
         runs = self._resources.runs
         view = await self._follow_to_end(run_id)
         document = await runs.document(view)
-        await self._resources.sessions.wait_for_turn_end(self._name, run_id)
+        await self._resources.sessions.wait_for_turn_end(self._session_name, run_id)
         if not self._output.is_json:
             self._print_turn_end(view, document)
         elif message is not None:
-            self._output.document({"session_id": self._name, "request": message, **document}, is_single_line=True)
+            self._output.document(
+                {"session_id": self._session_name, "request": message, **document}, is_single_line=True
+            )
         return exit_code_of(view.status)
 
     async def _follow_to_end(self, run_id: str) -> "RunView":

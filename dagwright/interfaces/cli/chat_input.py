@@ -76,7 +76,8 @@ class PipedMessages:
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        # A thread, because the loop cannot wait for every kind of file. The thread ends with the process.
+        # A thread reads the lines, because the loop cannot wait for every kind of file. A daemon thread does not delay
+        # the end of the process.
         threading.Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:

@@ -1,4 +1,4 @@
-"""`check`: report all problems of a plan, or describe it. Needs no server."""
+"""`check`: report all problems of a plan, or describe a valid plan. The command needs no server."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,9 +43,9 @@ from dagwright.toolset.toolset import load_toolset, references_of
 _RUN_EVENTS = 5
 _CALL_EVENTS = 3
 _SUB_PLAN_EVENTS = 4
-"""A sub-plan: start initiated, started, signal of its end, closed."""
+"""Events of a sub-plan: start initiated, started, signal of its end, closed."""
 _LEVEL_EVENTS = 3
-"""A workflow task: scheduled, started, completed. At best, all calls of a level share one workflow task.
+"""Events of a workflow task: scheduled, started, completed. At best, all calls of a level share one workflow task.
 
 Measured (docs/contributing/internals/temporal.md): a chain of 50 nodes has exactly the 305 computed events; a fan-out
 to 200 nodes has 15 % more events than computed."""
@@ -57,7 +57,7 @@ def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | Non
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
     The items of a `for_each` over a result are not counted, because their number is unknown before the run;
-    `events_per_item` has the number of events of each item.
+    `events_per_item` returns the number of events of each item.
 
     Args:
         compiled_plan: the plan with its regions (groups of pure nodes that one activity runs); `None` if the pure
@@ -74,7 +74,7 @@ def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | Non
 
 
 def events_per_item(checked_plan: CheckedPlan) -> dict[str, int]:
-    """Return node ID -> number of events per item, for the maps whose items are unknown before the run."""
+    """Return node ID -> number of events per item, for `for_each` nodes whose items are unknown before the run."""
     maps = [node for node in checked_plan.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
     return {node.id: _SUB_PLAN_EVENTS if node.plan is not None else _CALL_EVENTS for node in maps}
 

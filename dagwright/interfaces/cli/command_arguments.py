@@ -50,7 +50,12 @@ class LimitsArguments:
 
 @dataclass(frozen=True, slots=True)
 class NodeActionArguments:
-    """Arguments of the commands that change a node; `arguments` and `result` are JSON texts."""
+    """Arguments of the commands that change a node.
+
+    Args:
+        arguments, result: JSON texts.
+        includes_branch: also cancel the nodes that cannot run without this node.
+    """
 
     workflow_id: str
     node: str

@@ -38,7 +38,6 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
 
     Args:
         work: creates the coroutine of the command.
-        output: output of the command.
     """
     interrupt_handling = InterruptHandling()
     is_interrupted = False

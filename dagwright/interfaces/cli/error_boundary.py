@@ -42,7 +42,7 @@ _STATUS_OF_ERROR: Final = {
     "dagwright.protocol.sessions.SessionNameInvalid": ErrorStatus.BAD_USAGE,
     "dagwright.client.errors.RunIdInvalid": ErrorStatus.BAD_USAGE,
 }
-"""Name of an expected error -> status. Names, because importing the classes would slow down most commands."""
+"""Name of an expected error -> status. The keys are names: importing the classes would slow down most commands."""
 
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _UNREACHABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
@@ -151,7 +151,7 @@ def _usage_sentence(error: TyperException) -> str:
 
 
 def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
-    """Return the status and the message of an expected error."""
+    """Return the status and the message of an expected error; `None` for an internal error."""
     text = one_line(str(error), limit=2_000)
     for error_type in type(error).__mro__:
         name = f"{error_type.__module__}.{error_type.__qualname__}"

@@ -1,7 +1,4 @@
-"""Exit codes, the statuses of failed commands, and the error that commands raise.
-
-CommandError      the command cannot be executed; has a message and a status, which has an exit code
-"""
+"""Exit codes, the statuses of failed commands, and `CommandError`, which commands raise."""
 
 from enum import IntEnum
 from typing import Final, Self
@@ -15,8 +12,8 @@ class ExitCode(IntEnum):
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""
     FAILED = 1
-    """The run failed or completed with failures, no request arrived in time, rows of a file were rejected, the payload
-    store, the database or the disk cannot be used, or a defect of Dagwright ended the command."""
+    """The run failed or completed with failures; or no request arrived in time; or rows of a file were rejected; or the
+    payload store, the database or the disk cannot be used; or a defect of Dagwright ended the command."""
     REJECTED = 2
     """The command, its plan or its settings are invalid, the run does not exist, or the run rejects the command."""
     CANCELLED = 3

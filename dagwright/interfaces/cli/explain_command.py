@@ -50,9 +50,9 @@ def explain(arguments: ShowArguments, output: Output) -> int:
 
 def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
     """Yield the lines about a run, or about a node and its causes."""
-    reasons = {reason.node: reason for reason in explanation.chain.reasons}
+    reason_by_node = {reason.node: reason for reason in explanation.chain.reasons}
     if explanation.node:
-        yield from _lines_of_chain(explanation, reasons)
+        yield from _lines_of_chain(explanation, reason_by_node)
     else:
         status = explanation.view.status
         verb = "has" if status == "failed" else "is"
@@ -87,13 +87,13 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
         yield f"note: {note['message']}"
 
 
-def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
+def _lines_of_chain(explanation: RunExplanation, reason_by_node: Mapping[str, Reason]) -> Iterator[str]:
     """Yield the sentence about the node, then the facts about each node in the chain."""
     chain = explanation.chain
     node_reason = chain.reasons[0]
     yield sentence(chain, node_reason, time_formatter=short_time)
     if not node_reason.status.is_final:
-        named_ids = _nodes_in_sentence(node_reason, reasons)
+        named_ids = _nodes_in_sentence(node_reason, reason_by_node)
         for reason in chain.reasons:
             if reason.node not in named_ids:
                 yield f"  {sentence(chain, reason, time_formatter=short_time)}"
@@ -105,12 +105,14 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
             yield f"  {fact}"
 
 
-def _nodes_in_sentence(reason: Reason, reasons: Mapping[str, Reason]) -> set[str]:
+def _nodes_in_sentence(reason: Reason, reason_by_node: Mapping[str, Reason]) -> set[str]:
     """Return the IDs of the nodes in the sentence of a reason: its node, its first cause, and so on."""
     visited_ids = {reason.node}
-    while next_cause := next((cause for cause in reason.causes if cause in reasons and cause not in visited_ids), None):
+    while next_cause := next(
+        (cause for cause in reason.causes if cause in reason_by_node and cause not in visited_ids), None
+    ):
         visited_ids.add(next_cause)
-        reason = reasons[next_cause]
+        reason = reason_by_node[next_cause]
     return visited_ids
 
 
@@ -141,6 +143,7 @@ def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
     facts_text = ", ".join(facts_of_entity(entity))
     match_text = f"is {entity.get('name')} ({facts_text})"
     if reason.startswith("@"):
+        # The argument names a known entity, such as `@order`, so nothing was looked up.
         yield f"{lookup['argument']}: {reason} {match_text}"
     else:
         yield f"{lookup['argument']}: {lookup['search_text']!r} ({lookup['entity_type']}) {match_text}: {reason}"

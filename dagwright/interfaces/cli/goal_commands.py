@@ -54,7 +54,7 @@ WorkerTimeout = Annotated[
     typer.Option(
         "--worker-timeout",
         metavar="DURATION",
-        help="Timeout, such as 2m, of worker tools that declare none (profile rounds); default: "
+        help="Timeout of worker tools that declare no timeout, such as 2m (profile rounds); default: "
         f"DAGWRIGHT_WORKER_TIMEOUT_S or {WORKER_TIMEOUT_S:g} s.",
     ),
 ]
@@ -109,8 +109,8 @@ class AskRequest:
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            help="Profile: plan (the model writes a plan), intents (the model calls verbs with entities to look up) or "
-            "rounds (the model plans calls of worker tools round by round).",
+            help="Profile: plan (the model writes a plan), intents (the model chooses verbs and names entities, "
+            "which are looked up) or rounds (the model plans calls of worker tools round by round).",
         ),
     ] = "plan"
     context: Context = ()

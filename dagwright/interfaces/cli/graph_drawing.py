@@ -1,4 +1,4 @@
-"""Draw the graph of a run as Mermaid or SVG from its JSON form. Pure.
+"""Draw the graph of a run as Mermaid or SVG from its JSON form. The functions are pure.
 
 IDs and titles are escaped, so that no text of a plan becomes markup.
 """
@@ -38,10 +38,10 @@ A node that represents several nodes has their states in `states`. A node in a g
 
 def mermaid(graph: Graph) -> str:
     """Return the graph as a Mermaid flowchart, with groups as subgraphs."""
-    numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
+    number_by_node_id = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
     for group_number, (group, members) in enumerate(_group_nodes(graph["nodes"])):
-        node_lines = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
+        node_lines = [_mermaid_node(number_by_node_id[node["node_id"]], node) for node in members]
         if group is None:
             lines += node_lines
         else:
@@ -50,7 +50,7 @@ def mermaid(graph: Graph) -> str:
                 *(f"  {line}" for line in node_lines),
                 "  end",
             ]
-    lines += [f"  n{numbers[start]} --> n{numbers[end]}" for start, end in graph["edges"]]
+    lines += [f"  n{number_by_node_id[start]} --> n{number_by_node_id[end]}" for start, end in graph["edges"]]
     for state in sorted({_state(node) for node in graph["nodes"]}):
         fill, stroke = COLOURS[state]
         lines.append(f"  classDef {state} fill:{fill},stroke:{stroke},color:#18181b")
@@ -88,8 +88,8 @@ def _label_lines(node: Mapping[str, Any]) -> list[str]:
 
 
 def _mermaid_text(text: str) -> str:
-    # Other characters become numeric entities: quotes, brackets and backslashes would end a label, and Mermaid would
-    # interpret markdown and HTML.
+    # All characters outside this set become numeric entities: quotes, brackets and backslashes would end a label, and
+    # Mermaid would interpret markdown and HTML.
     return re.sub(r"[^\w .,:/()\u0080-\U0010ffff-]", lambda match: f"#{ord(match[0])};", text)
 
 

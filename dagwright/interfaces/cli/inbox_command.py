@@ -33,7 +33,7 @@ from dagwright.server.pollers import has_pollers
 from dagwright.settings import Settings
 
 _POLL_INTERVAL_S: Final = 1.0
-"""Interval between two reads with `--wait`; the visibility store of the server lags by about as much."""
+"""Interval between two reads with `--wait`; the visibility store of the server also lags by about a second."""
 
 
 def inbox(arguments: InboxArguments, output: Output) -> int:
@@ -116,7 +116,7 @@ def _omitted_lines(page: InboxPage) -> list[str]:
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
-    """Return why running runs may have unlisted requests; `None` if a worker serves the runs or no run is open."""
+    """Return a note if runs are open but no worker serves them: such runs may have requests that are not listed."""
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None
@@ -128,7 +128,7 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
         return f"{STARTING_MESSAGE}; repeat the command in a moment"
     return (
         f"no worker serves {format_count(running_count, 'running run')}: they open no requests and apply no answers "
-        "until `dagwright up` or `dagwright watch ID` starts one"
+        "until `dagwright up` or `dagwright watch ID` starts a worker"
     )
 
 

@@ -18,7 +18,9 @@ NO = frozenset({"n", "no", "reject", "r"})
 def ask_inputs(
     input_schemas: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """Return the known inputs. If an input without a default is missing, ask for all inputs that are not known.
+    """Return the known inputs and the inputs that the user enters.
+
+    If an input without a default is missing, the user is asked for every unknown input.
 
     Raises:
         CommandError: standard input ended.

@@ -1,4 +1,4 @@
-"""`keys add | list | remove`: manage the keys of the HTTP API. Needs no server."""
+"""`keys add | list | remove`: manage the keys of the HTTP API. The commands need no server."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,8 @@ def _close_temporal_ui() -> str | None:
     """Turn off the Temporal UI, which does not check keys, on the server of the state folder.
 
     Returns:
-        Why the server could not be restarted without the UI; the next command that needs the server tries again.
+        The error if the server could not be restarted without the UI, else `None`. After an error, the next command
+        that needs the server tries again.
     """
     try:
         asyncio.run(LocalServer(load_settings()).close_ui())
@@ -97,7 +98,9 @@ def _scopes(names: Sequence[str]) -> list[KeyScope]:
     try:
         return [KeyScope(name) for name in names] or list(KeyScope)
     except ValueError:
-        raise CommandError(f"--scope must be one of {', '.join(KeyScope)}, or only {READ_ONLY_SCOPE}") from None
+        raise CommandError(
+            f"--scope must be one of {', '.join(KeyScope)}; {READ_ONLY_SCOPE} excludes other scopes"
+        ) from None
 
 
 @contextmanager

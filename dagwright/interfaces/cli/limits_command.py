@@ -11,7 +11,7 @@ from dagwright.interfaces.cli.command_arguments import LimitsArguments
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
-from dagwright.interfaces.cli.node_text import local_date
+from dagwright.interfaces.cli.node_text import local_date_time
 from dagwright.interfaces.cli.output import Output, indented_value_text
 from dagwright.interfaces.cli.plan_input import parse_new_limits, read_policy
 from dagwright.interfaces.cli.run_changes import author_of, send
@@ -84,12 +84,12 @@ def _show(
 
 def _limits_text(scheduler: "RunScheduler") -> str:
     ends_at = scheduler.features.deadline.deadline.at
-    deadline_text = "no deadline" if ends_at is None else f"deadline {local_date(ends_at)}"
+    deadline_text = "no deadline" if ends_at is None else f"deadline {local_date_time(ends_at)}"
     text = f"at most {scheduler.state.max_in_flight} nodes at the same time; {deadline_text}"
     if (budget := scheduler.features.budget.budget) is None:
         return text
     if budget.is_child:
-        return f"{text}; the budget of the parent run"
+        return f"{text}; the budget of the root run applies"
     budget_text = budget.describe(
         [*budget.limits], run_usage=scheduler.state.totals.usage.total, added_count=scheduler.state.added_count
     )

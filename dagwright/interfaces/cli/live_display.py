@@ -86,7 +86,7 @@ class RunDisplay:
             _option_rows(request, width=width, max_rows=rows_per_request - _COMMAND_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
-        request_blocks = _request_rows(requests, question_rows, option_rows)
+        request_blocks = _request_blocks(requests, question_rows, option_rows)
         request_height = (
             sum(map(len, question_rows)) + sum(map(len, option_rows)) + _COMMAND_ROWS * len(listed_requests)
         )
@@ -218,7 +218,7 @@ def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
     return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
 
-def _request_rows(
+def _request_blocks(
     requests: Sequence[Request], question_rows: Sequence[Sequence[str]], option_rows: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
     """Return the open requests, each with the command that answers it. The command is never cut.
@@ -226,15 +226,15 @@ def _request_rows(
     Args:
         question_rows, option_rows: lines of each displayed request's question and options.
     """
-    rows: list[RenderableType] = []
-    for request, question, lines in zip(requests, question_rows, option_rows, strict=False):
+    blocks: list[RenderableType] = []
+    for request, question, options in zip(requests, question_rows, option_rows, strict=False):
         question_lines = [_cut(line, style="yellow") for line in question]
-        choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
-        rows.append(Group(*question_lines, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
+        choices = [_cut(f"{_INDENT}{line}", style="") for line in options]
+        blocks.append(Group(*question_lines, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
         omitted_count = len(requests) - _REQUESTS_SHOWN
-        rows.append(Text(f"and {omitted_count:,} more requests: dagwright inbox", style="yellow"))
-    return rows
+        blocks.append(Text(f"and {omitted_count:,} more requests: dagwright inbox", style="yellow"))
+    return blocks
 
 
 class LiveDisplay:
@@ -257,7 +257,7 @@ class LiveDisplay:
     def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Draw the current state of the run, with its open requests."""
         self._last_state = view, requests
-        rows = self._run_display.draw(
+        drawing = self._run_display.draw(
             view,
             requests,
             now=time.time(),
@@ -265,7 +265,7 @@ class LiveDisplay:
             width=self._console.width,
             answer_lines=self._last_answer_lines(),
         )
-        self._live.update(rows, refresh=True)
+        self._live.update(drawing, refresh=True)
 
     def show_answer(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""

@@ -60,7 +60,7 @@ class LostCalls:
         try:
             description = await handle.describe()
         except RPCError:
-            # The reader of the run reports problems of the server.
+            # The code that follows the run reports problems of the server.
             return self._lost_calls
         await decode_pending(description.raw_description, self._client)
         activities = {activity.activity_id: activity for activity in description.raw_description.pending_activities}
@@ -83,9 +83,9 @@ def _is_lost(activity: PendingActivityInfo) -> bool:
 def _lost_call(activity: PendingActivityInfo, view: "RunView") -> PendingCall:
     tools = view.scheduler.plan.tools if view.scheduler else {}
     tool = tools.get(activity.activity_type.name)
-    is_last = activity.maximum_attempts != 0 and activity.attempt >= activity.maximum_attempts
+    is_last_attempt = activity.maximum_attempts != 0 and activity.attempt >= activity.maximum_attempts
     is_write = tool is not None and tool.effects is Effects.WRITE
-    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(activity)))
+    is_final = is_last_attempt or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(activity)))
     return PendingCall(
         attempt=activity.attempt,
         state=LOST_FINAL if is_final else LOST,

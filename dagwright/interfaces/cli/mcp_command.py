@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def mcp(arguments: McpArguments, output: Output) -> int:
-    """Serve until the client disconnects, or until SIGINT or SIGTERM. Afterwards, other workers continue the runs.
+    """Serve until the client disconnects, or until SIGINT or SIGTERM. Other workers then continue the runs.
 
     Raises:
         CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
@@ -32,7 +32,7 @@ def mcp(arguments: McpArguments, output: Output) -> int:
     """
     if not arguments.is_http and (arguments.host is not None or arguments.port is not None):
         raise CommandError("--host and --port need --http; without --http, the MCP client starts this command itself")
-    # Before tools are imported, because they may print.
+    # The streams are reserved before tools are imported, because tools may print.
     stdio_streams = None if arguments.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), arguments.plans)
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
@@ -40,7 +40,10 @@ def mcp(arguments: McpArguments, output: Output) -> int:
     listener = _open_listener(arguments) if arguments.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with open_start_connection(settings, toolset, has_worker=False) as connection, AsyncExitStack() as stack:
+        async with (
+            open_start_connection(settings, toolset, requires_same_settings=False) as connection,
+            AsyncExitStack() as stack,
+        ):
             has_worker = not arguments.no_worker
             if has_worker:
                 worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)

@@ -1,4 +1,4 @@
-"""`new worker`: create a worker tool and its test. The test passes without changes. Needs no server."""
+"""`new worker`: create a worker tool and its test. The test passes without changes. The command needs no server."""
 
 import builtins
 import importlib.util
@@ -122,14 +122,17 @@ def write_worker(name: str, output: Output) -> int:
 
 def _check_name(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MAX_NAME_CHARACTERS:
-        raise CommandError(f"invalid name {name[:50]!r} of a worker tool: use ASCII letters, digits and _, no keyword")
+        raise CommandError(
+            f"invalid name {name[:50]!r} of a worker tool: use ASCII letters, digits and _, but no keyword"
+        )
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandError(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
     if name in dir(builtins) or name in _TEMPLATE_NAMES:
         raise CommandError(f"{name!r} is used in the created files; choose another")
     if name.startswith(_EXCLUDED_PREFIXES) or name == "conftest":
         raise CommandError(
-            f"invalid name {name!r} of a worker tool: _, test_ and conftest have other meanings; choose another"
+            f"invalid name {name!r} of a worker tool: conftest and names that start with _ or test_ have other "
+            "meanings; choose another"
         )
     if is_reserved(name) or name in RESERVED_IDS:
         raise CommandError(f"{name!r} is a reserved node ID; choose another")
@@ -143,5 +146,5 @@ def _check_name(name: str) -> None:
 
 
 def _normalize(name: str) -> str:
-    """Return a name in the form in which names are compared."""
+    """Return a name without the differences that a comparison of names ignores: case, and `-` instead of `_`."""
     return name.casefold().replace("-", "_")

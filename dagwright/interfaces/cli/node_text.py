@@ -1,6 +1,6 @@
 """Text about nodes: tool, errors, times.
 
-The text is for users; documents have the exact messages and UTC times. Pure.
+The text is for users; documents have the exact messages and UTC times. The functions are pure.
 """
 
 import json
@@ -105,7 +105,7 @@ def local_time(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-def local_date(seconds: float) -> str:
+def local_date_time(seconds: float) -> str:
     """Format seconds since the epoch as local date and time with the time zone."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))} {zone_at(seconds)}"
 
@@ -119,7 +119,7 @@ def zone_at(seconds: float) -> str:
 def short_time(seconds: float) -> str:
     """Format seconds since the epoch as local time, with the date if it is not today."""
     is_today = time.localtime(seconds)[:3] == time.localtime()[:3]
-    return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
+    return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date_time(seconds)
 
 
 def override_text(override: Mapping[str, Any]) -> str:
@@ -127,14 +127,14 @@ def override_text(override: Mapping[str, Any]) -> str:
     author_text = f" by {override['by']}" if override.get("by") else ""
     reason_text = f": {override['reason']}" if override.get("reason") else ""
     command_text = str(override["command"]).replace("_", " ")
-    return f"{command_text}{author_text} at {local_date(parse_time(override['at']))}{reason_text}"
+    return f"{command_text}{author_text} at {local_date_time(parse_time(override['at']))}{reason_text}"
 
 
 _MANUAL_CHANGES = {"set_result": "result set manually", "add_nodes": "added to the plan"}
 """Manual change -> its text next to the state of a node."""
 
 
-def overrides_text(node: Mapping[str, Any]) -> str:
+def manual_changes_text(node: Mapping[str, Any]) -> str:
     """Return the manual changes of a node: `added to the plan by ann, result set manually by bob`."""
     overrides = node["lineage"].get("overrides", ())
     shown_overrides = {
@@ -156,35 +156,35 @@ def closing_text(closing: Mapping[str, Any]) -> str:
     author_text = f" by {by}" if by else ""
     escalation_text = f"; {assignees_text(closing)}" if "escalations" in closing else ""
     if closing["source"] == "deadline" and closing["outcome"] == "answered":
-        at = local_date(parse_time(closing["at"]))
+        at = local_date_time(parse_time(closing["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note_text}{escalation_text}"
     arguments_text = f" with {json.dumps(closing['arguments'], ensure_ascii=False)}" if "arguments" in closing else ""
-    time_and_channel = f"at {local_date(parse_time(closing['at']))} through {closing['source']}"
+    time_and_channel = f"at {local_date_time(parse_time(closing['at']))} through {closing['source']}"
     return f"{outcome_text}{author_text} {time_and_channel}{note_text}{arguments_text}{escalation_text}"
 
 
 def assignees_text(closing: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
     request_text = (
-        f"requested from {closing['requested_from'] or 'anyone'} at {_local_date_of(closing['requested_at'])}"
+        f"requested from {closing['requested_from'] or 'anyone'} at {_local_date_time_of(closing['requested_at'])}"
     )
     return ", ".join(
         [
             request_text,
             *(
-                f"escalated to {escalation['to']} at {_local_date_of(escalation['at'])}"
+                f"escalated to {escalation['to']} at {_local_date_time_of(escalation['at'])}"
                 for escalation in closing["escalations"]
             ),
         ]
     )
 
 
-def _local_date_of(time_text: str) -> str:
-    return local_date(parse_time(time_text))
+def _local_date_time_of(time_text: str) -> str:
+    return local_date_time(parse_time(time_text))
 
 
 def usage_text(usage: Mapping[str, Any]) -> str:
-    """Describe the usage of models. A cost with unknown parts is `at least` an amount."""
+    """Describe the usage of models. If the cost of some calls is unknown, the text has `at least` before the amount."""
     calls, tokens = usage["calls"], usage["tokens"]
     message = f"{format_count(tokens, 'token')} in {format_count(calls, 'model call')}"
     calls_of_unknown_cost = usage["unpriced_calls"] + usage["uncounted_calls"]

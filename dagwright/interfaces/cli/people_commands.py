@@ -21,7 +21,9 @@ class InboxArguments:
     run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")] = None
     assignee: Annotated[
         str | None,
-        typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned."),
+        typer.Option(
+            "--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned requests."
+        ),
     ] = None
     type: Annotated[
         Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] | None,
@@ -86,7 +88,7 @@ class AnswerArguments:
         ),
     ] = None
     arguments: Annotated[
-        str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry with these arguments instead.")
+        str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry the call with these arguments.")
     ] = None
     by: By = None
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Note, stored with the answer.")] = None

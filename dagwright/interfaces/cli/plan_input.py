@@ -1,6 +1,6 @@
 """Read plans and values of the command line: files, standard input, KEY=VALUE.
 
-Must not import Temporal, because `check` works without it.
+This module must not import Temporal, because `check` works without it.
 """
 
 import json
@@ -333,10 +333,10 @@ _MAX_DIGITS = 20
 
 
 def parse_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
-    """Return the budget for the run options; `None` if `--budget` was not given.
+    """Parse `--budget` into the budget of the run options; return `None` if `--budget` was not given.
 
     Args:
-        is_interactive: at a limit, the run requests a higher limit; if false, the run finishes.
+        is_interactive: whether a run at a limit requests a higher limit. If not, the run finishes at the limit.
 
     Raises:
         CommandError: the budget is invalid.

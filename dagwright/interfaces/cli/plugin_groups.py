@@ -18,12 +18,12 @@ class PluginGroup(DocumentedGroup):
     """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        engine_commands, groups = super().list_commands(ctx), _plugin_by_group()
-        for name, owner in groups.items():
+        engine_commands, plugin_by_group = super().list_commands(ctx), _plugin_by_group()
+        for name, owner in plugin_by_group.items():
             if name in engine_commands:
                 message = f"the {owner} contributes the command {name!r}, but Dagwright has a command of this name"
                 raise PluginError(f"{message}; rename the command of the plugin")
-        return [*engine_commands, *groups]
+        return [*engine_commands, *plugin_by_group]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in panels, each with its own heading."""

@@ -59,7 +59,7 @@ def reject_invalid_options(request: AskRequest) -> None:
     if request.profile == "plan":
         _reject_used_options(intents_options, "only available with --profile intents")
     elif request.max_replans:
-        raise CommandError("--max-replans: --profile intents never plans again; omit it")
+        raise CommandError("--profile intents never plans again; omit --max-replans")
 
 
 def _reject_used_options(options: Mapping[str, bool], reason: str) -> None:
@@ -80,11 +80,11 @@ def prepare_and_report_notes(
     """
     # A run in rounds opens no requests, so it cannot request a higher limit.
     budget = parse_budget(request.budget, is_interactive=not request.non_interactive and request.profile != "rounds")
-    compensates, is_interactive = request.is_compensating, not request.non_interactive
+    is_compensating, is_interactive = request.is_compensating, not request.non_interactive
     options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
-        input_fields=replace(NO_INPUT_FIELDS, budget=budget, compensate=compensates, is_interactive=is_interactive),
+        input_fields=replace(NO_INPUT_FIELDS, budget=budget, compensate=is_compensating, is_interactive=is_interactive),
         tags=parse_tags(request.tags),
         fairness=parse_fairness(request.fairness_key, request.fairness_weight),
     )

@@ -115,9 +115,9 @@ def prepare_run(
     can_ask = not arguments.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked_plan.inputs, values)
-    # A repeated request must have an equal document, so it omits the names of the session, which change.
+    # A repeated request must have an equal document, so the document omits the names of the session, which change.
     source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
-    # A detached run and a turn request missing inputs themselves.
+    # Detached runs and turns start without the missing inputs, and request them from a person.
     prepare = (
         prepare_plan_with_missing_inputs if run_can_request_inputs and not arguments.non_interactive else prepare_plan
     )
@@ -147,7 +147,7 @@ def _check_plan(
     context: Mapping[str, Any],
     allow_unknown_tools: bool,
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
-    """Return the plan as written and as checked, without repairs."""
+    """Return the plan as written, the checked plan, and an empty list of repairs."""
     source_plan = read_plan(arguments.plan) if source is None else source.plan
     checked_plan = check_plan(
         source_plan,

@@ -39,7 +39,7 @@ class ExitWatchdog:
             self._start_timer(EXIT_TIMEOUT_S, code)
 
     def _start_timer(self, delay_s: float, code: int) -> None:
-        # A thread, because the event loop may be blocked.
+        # The timer runs in a thread, because the event loop may be blocked.
         self._timer = threading.Timer(delay_s, self._end_process, (code,))
         self._timer.daemon = True
         self._timer.start()

@@ -1,4 +1,7 @@
-"""Progress of a run: rows of a tree, groups for the nodes that do not fit, counts and remaining time. Pure."""
+"""Progress of a run: rows of a tree, groups for the nodes that do not fit, counts and remaining time.
+
+The functions are pure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

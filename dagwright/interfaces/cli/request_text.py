@@ -1,4 +1,7 @@
-"""Text about the requests that runs send to people, and the commands that answer these requests. Pure."""
+"""Text about the requests that runs send to people, and the commands that answer these requests.
+
+The functions are pure.
+"""
 
 import json
 import shlex
@@ -9,7 +12,7 @@ from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
 from dagwright.core.model.times import format_elapsed_time, parse_time
 from dagwright.core.text import join_first
-from dagwright.interfaces.cli.node_text import assignees_text, local_date
+from dagwright.interfaces.cli.node_text import assignees_text, local_date_time
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import value_as_text
 
@@ -236,7 +239,7 @@ def deadline_text(request: Request, *, now: float) -> str:
         return ""
     ends_at = parse_time(request["deadline"])
     remaining_text = f"in {long_duration(ends_at - now)}" if ends_at > now else "now"
-    return f"until {local_date(ends_at)} ({remaining_text})"
+    return f"until {local_date_time(ends_at)} ({remaining_text})"
 
 
 def age_text(request: Request, *, now: float) -> str:

@@ -42,7 +42,7 @@ class RoundLine:
     """A line about the rounds of a run.
 
     Args:
-        key: identifies the line: `question` (its interpretation), `round 2`, or `sg3` (sub-goal 3).
+        key: identifies the line: `question` (the interpretation of the question), `round 2`, or `sg3` (sub-goal 3).
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
         is_accepted: false if the line is about a rejected plan.

@@ -313,8 +313,8 @@ def is_batch(arguments: RunArguments) -> bool:
     return arguments.plan.lower().endswith(".jsonl") and not arguments.is_repairing
 
 
-def reject_batch(arguments: RunArguments) -> None:
-    """Reject a file with several plans for a command that accepts only one plan.
+def reject_batch_in_session(arguments: RunArguments) -> None:
+    """Reject `--session` with a file of several plans: a turn of a session is one run.
 
     Raises:
         CommandError: the plan is a batch.

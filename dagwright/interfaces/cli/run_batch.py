@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 _FAILURES_BY_SEVERITY = (ExitCode.REJECTED, ExitCode.FAILED, ExitCode.CANCELLED)
-"""The exit code of a batch is the first entry that is the exit code of one of its runs."""
+"""Exit codes from most to least severe. A batch with failed runs has the most severe exit code of its runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run_batch(arguments: RunArguments, output: Output) -> int:
 def _check_unused_inputs(arguments: RunArguments, lines: Sequence[_Line], output: Output) -> bool:
     """Report inputs that no plan of the batch has; return whether the batch can start.
 
-    Unused inputs of a file are ignored; unused inputs of `--input` are errors.
+    Unused inputs of `--input-file` are ignored; unused inputs of `--input` are errors.
     """
     used_names = {name for line in lines for name in line.start_request.inputs}
     input_names = list(dict.fromkeys(name for line in lines for name in line.start_request.plan.inputs))

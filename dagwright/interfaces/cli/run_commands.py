@@ -81,7 +81,7 @@ class RunArguments:
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="S", help="Run the plan as a turn of session S; @names are those of the session."
+            "--session", metavar="S", help="Run the plan as a turn of session S; @names refer to names of the session."
         ),
     ] = None
 
@@ -162,7 +162,7 @@ list_runs = command(
     ListArguments,
     "show_commands",
     "list_runs",
-    summary="List the open runs, then the ended runs, each with the newest first.",
+    summary="List the open runs, then the ended runs, both newest first.",
 )
 fork = command(
     ForkArguments,

@@ -20,15 +20,15 @@ from dagwright.worker.serving import serving
 
 @asynccontextmanager
 async def open_start_connection(
-    settings: Settings, toolset: Toolset, *, has_worker: bool = True
+    settings: Settings, toolset: Toolset, *, requires_same_settings: bool = True
 ) -> AsyncIterator[Connection]:
     """Connect for a command that starts runs with these tools.
 
     Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
-        has_worker: whether the command runs a worker, which needs the same settings as the other processes that serve
-            runs of this state folder.
+        requires_same_settings: reject the command if another process that serves runs of this state folder has other
+            settings. A command whose worker would take part in these runs needs this check.
 
     Raises:
         SettingsDiffer: another process that serves runs of this state folder has other settings.
@@ -38,7 +38,7 @@ async def open_start_connection(
         StoreUnavailable: large values cannot be stored.
     """
     toolset.models.prices()
-    if has_worker:
+    if requires_same_settings:
         reject_other_settings(settings)
     async with open_connection(settings) as connection:
         await prepare_to_start(connection, settings, toolset)
@@ -82,7 +82,7 @@ async def serve_unless_served_elsewhere(
         except SettingsDiffer as difference:
             if difference.serves_other_runs:
                 raise
-            report(f"starting without a worker, the other process does the work: {difference.difference}")
+            report(f"starting without a worker, because another process does the work: {difference.difference}")
             yield False
             return
         await stack.enter_async_context(_serving_all(client, toolset, settings))

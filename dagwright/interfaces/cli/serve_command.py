@@ -47,14 +47,14 @@ def _check_key_file(settings: Settings) -> None:
         raise CommandError(f"the file of keys {settings.api_keys} does not exist: {fix}", status=ErrorStatus.UNREADABLE)
 
 
-def _check_address(listener: socket.socket, keys: KeyFile, *, requires_auth: bool) -> None:
+def _check_address(listener: socket.socket, key_file: KeyFile, *, requires_auth: bool) -> None:
     """Check that keys are required on an address that other machines can reach.
 
     Raises:
         CommandError: there are no keys, or they cannot be read.
     """
     try:
-        has_keys = keys.requires_keys()
+        has_keys = key_file.requires_keys()
     except KeysUnreadable as error:
         raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
     if requires_auth and not has_keys and not is_local(listener):
@@ -64,13 +64,13 @@ def _check_address(listener: socket.socket, keys: KeyFile, *, requires_auth: boo
         )
 
 
-def _check_origins(settings: Settings, keys: KeyFile, *, requires_auth: bool) -> None:
+def _check_origins(settings: Settings, key_file: KeyFile, *, requires_auth: bool) -> None:
     """Check that the API needs keys if pages of all origins may use it.
 
     Raises:
         CommandError: all origins are allowed, and there are no keys.
     """
-    if requires_auth and ALL in split_at_commas(settings.api_origins) and not keys.requires_keys():
+    if requires_auth and ALL in split_at_commas(settings.api_origins) and not key_file.requires_keys():
         raise CommandError(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
@@ -87,12 +87,12 @@ async def _serve(
         raise CommandError(str(error)) from None
     with listener, closing(ExitWatchdog()) as exit_watchdog:
         _check_key_file(settings)
-        keys = KeyFile(settings.api_keys)
-        _check_address(listener, keys, requires_auth=not arguments.no_auth)
-        _check_origins(settings, keys, requires_auth=not arguments.no_auth)
+        key_file = KeyFile(settings.api_keys)
+        _check_address(listener, key_file, requires_auth=not arguments.no_auth)
+        _check_origins(settings, key_file, requires_auth=not arguments.no_auth)
         worker_toolset = None if arguments.no_worker else toolset
         async with (
-            open_start_connection(settings, toolset, has_worker=not arguments.no_worker) as connection,
+            open_start_connection(settings, toolset, requires_same_settings=not arguments.no_worker) as connection,
             open_context(settings, connection, toolset, template_folder=templates) as context,
             serving_app(
                 create_app(context, host=arguments.host),
@@ -100,7 +100,7 @@ async def _serve(
                 stop_event=context.stop_event,
                 proxies=settings.api_proxies,
             ),
-            # The innermost context, so that the gateway can still report its state while the worker drains.
+            # The worker is the innermost context, so that the gateway still reports its state while the worker drains.
             serving_toolset(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)

@@ -97,7 +97,11 @@ class McpArguments:
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", metavar="PORT", min=0, max=65_535, help=f"Port with --http, 0 for any; default: {MCP_PORT}."
+            "--port",
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            help=f"Port with --http, 0 for any free port; default: {MCP_PORT}.",
         ),
     ] = None
     tools: Tools = ()

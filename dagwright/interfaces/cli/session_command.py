@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.command_connection import (
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionArguments
-from dagwright.interfaces.cli.node_text import local_date
+from dagwright.interfaces.cli.node_text import local_date_time
 from dagwright.interfaces.cli.output import Output, append_link, one_line, run_outcome
 from dagwright.protocol.sessions import Turn, normalized_session_name
 from dagwright.server import Server
@@ -73,10 +73,10 @@ def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, out
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("session", "state", "turns", "last request", "started"):
         table.add_column(name, overflow="fold")
-    for line in (view.to_list_entry() for view in views):
-        start_text = local_date(parse_time(line["started_at"])) if line["started_at"] else ""
-        request = Text(one_line(line["last_request"] or "", limit=60))
-        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", request, start_text)
+    for entry in (view.to_list_entry() for view in views):
+        start_text = local_date_time(parse_time(entry["started_at"])) if entry["started_at"] else ""
+        request = Text(one_line(entry["last_request"] or "", limit=60))
+        table.add_row(Text(one_line(entry["session_id"])), entry["status"], f"{entry['turns']:,}", request, start_text)
     output.show(table)
 
 

@@ -27,7 +27,7 @@ from dagwright.interfaces.cli.run_and_watch import (
     print_detached_run,
     print_problems,
     print_run,
-    reject_batch,
+    reject_batch_in_session,
 )
 from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
@@ -46,7 +46,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
     Raises:
         SessionNameInvalid: the name is invalid.
     """
-    reject_batch(arguments)
+    reject_batch_in_session(arguments)
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     name, title = normalized_session_name(arguments.session or ""), default_title(arguments)

@@ -34,13 +34,13 @@ from dagwright.interfaces.cli.node_text import (
     failed_items_text,
     item_text,
     lineage_texts,
-    local_date,
+    local_date_time,
     local_time,
+    manual_changes_text,
     node_status,
     node_text,
     node_tool_text,
     override_text,
-    overrides_text,
     usage_lines,
     usage_text,
     zone_at,
@@ -226,14 +226,14 @@ def _show_document(arguments: ShowArguments, output: Output, show: "Callable[[Ru
         view = await runs.reader(arguments.workflow_id).read()
         document: Document = await runs.document(view, full=arguments.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
-            document = report_starting_worker(document)
+            document = with_starting_worker(document)
         return show(view, document, server)
 
     return _run_with_connection(work_with_runs, output)
 
 
-def report_starting_worker(document: Document) -> Document:
-    """Replace the reasons and the note about a missing worker by those about a starting worker."""
+def with_starting_worker(document: Document) -> Document:
+    """Return the document with texts about a starting worker instead of those about a missing worker."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {
         name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node
@@ -265,7 +265,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
             Text(run.run_id),
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
-            local_date(started_s) if started_s is not None else "",
+            local_date_time(started_s) if started_s is not None else "",
             format_elapsed_time(duration_s) if duration_s is not None else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
             *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
@@ -320,7 +320,7 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_a
             Text(one_line(node_tool_text(node["tool"] or "", node["title"], kind=_kind_of(view, task_id)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _time_text(node),
-            Text(one_line("; ".join(filter(None, [call_state, node_text(node), overrides_text(node)])))),
+            Text(one_line("; ".join(filter(None, [call_state, node_text(node), manual_changes_text(node)])))),
         )
     if document["nodes"]:
         output.show(table)
@@ -366,8 +366,8 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
         "agent": node["lineage"].get("agent"),
         "attempts": node["attempts"] or None,
         "items": item_text(node),
-        "started": node["started_at"] and local_date(parse_time(node["started_at"])),
-        "ended": node["ended_at"] and local_date(parse_time(node["ended_at"])),
+        "started": node["started_at"] and local_date_time(parse_time(node["started_at"])),
+        "ended": node["ended_at"] and local_date_time(parse_time(node["ended_at"])),
         "from the cache": cache_entry and _cache_text(cache_entry),
         "reused from": reuse and f"{reuse['node_id']} of the run {reuse['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
@@ -406,7 +406,7 @@ def _result_text(result: Any) -> str:
 
 
 def _cache_text(cache_entry: Mapping[str, Any]) -> str:
-    made_at = local_date(parse_time(cache_entry["made_at"]))
+    made_at = local_date_time(parse_time(cache_entry["made_at"]))
     return f"made {made_at} by {cache_entry['node_id']} of the run {cache_entry['run_id']}"
 
 

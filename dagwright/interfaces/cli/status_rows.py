@@ -1,6 +1,7 @@
 """Select the nodes and items that `status` lists.
 
-For a large map, `status` lists the counts, the failed items and the open items; with `--all-items`, every item.
+A map is a `for_each` node. For a large map, `status` lists the counts, the failed items and the open items. With
+`--all-items`, `status` lists every item.
 """
 
 from collections import Counter

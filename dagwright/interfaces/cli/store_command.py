@@ -99,7 +99,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
         elif is_confirmed:
             output.print(f"removed from {report.location}: {_payloads_text(removed_payloads)}")
             if removed_results.count:
-                output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
+                output.print(f"removed expired entries from the cache: {_cached_text(removed_results)}")
             output.print(_retention_line(report.cutoff))
         else:
             _print_report(report, output)
@@ -123,7 +123,7 @@ def adopt(is_confirmed: bool, output: Output) -> int:
         previous_json = (
             None if previous_store is None else {"id": previous_store.store_id, "store": previous_store.location}
         )
-        is_already_published = previous_store is not None and previous_store.store_id == store_id
+        is_same_store = previous_store is not None and previous_store.store_id == store_id
         if output.is_json:
             status = "adopted" if is_confirmed else "dry_run"
             document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": store_id}
@@ -133,7 +133,7 @@ def adopt(is_confirmed: bool, output: Output) -> int:
             previous_text = "no store is published yet"
         else:
             previous_text = f"the previous store was {previous_store.location} (ID {previous_store.store_id})"
-        if is_confirmed or is_already_published:
+        if is_confirmed or is_same_store:
             output.print(f"task queue {settings.task_queue} uses {store.location} (ID {store_id}); {previous_text}")
         else:
             output.print(

@@ -12,21 +12,21 @@ from dagwright.server.binary import get_binary
 
 
 def temporal(arguments: Sequence[str], output: Output) -> int:
-    """Replace this process by the `temporal` program, which is installed if it is missing.
+    """Replace this process with the `temporal` program, which is installed if it is missing.
 
     Raises:
         ServerUnreachable: the program is missing and cannot be installed.
     """
     settings = command_settings()
-    program: list[str] = []
+    binary_paths: list[str] = []
 
     async def work(_: InterruptHandling) -> int:
         binary = await get_binary(settings.cache_home, preferred_version=None)
-        program.append(str(binary.path))
+        binary_paths.append(str(binary.path))
         return ExitCode.COMPLETED
 
     if (code := run_async(work, output)) != ExitCode.COMPLETED:
         return code
     server = None if "TEMPORAL_ADDRESS" in configured_server() else LocalServer(settings).find()
     address_variable = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
-    os.execve(program[0], ["temporal", *arguments], settings.environment_with(address_variable))
+    os.execve(binary_paths[0], ["temporal", *arguments], settings.environment_with(address_variable))

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
-from dagwright.interfaces.cli.node_text import local_date
+from dagwright.interfaces.cli.node_text import local_date_time
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import PauseToolArguments, ResumeToolArguments
 from dagwright.server.tool_pauses import ResumeResult, ToolPause, list_paused_tools, pause_tool, resume_tool
@@ -85,7 +85,7 @@ def pause_line(pause: ToolPause) -> str:
     """Describe a paused tool, with the command that resumes it."""
     author_text = f" by {one_line(pause.by, limit=80)}" if pause.by else ""
     reason_text = f": {one_line(pause.reason, limit=200)}" if pause.reason else ""
-    pause_text = f"{pause.tool} paused{author_text} since {local_date(pause.since)}{reason_text}"
+    pause_text = f"{pause.tool} paused{author_text} since {local_date_time(pause.since)}{reason_text}"
     return f"{pause_text}; `dagwright tool resume {pause.tool}`"
 
 

@@ -61,7 +61,7 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                 )
             queues = [*dict.fromkeys([settings.task_queue, *toolset.user_queues])]
             for agent, missing_tools in toolset.agents.missing_tools(toolset.declarations()).items():
-                log.warning("agent names unknown tools", agent=agent, tools=missing_tools)
+                log.warning("an agent refers to unknown tools", agent=agent, tools=missing_tools)
             log.info("worker started", address=connection.server.address, task_queues=queues, serves=settings.serve)
             if output.is_json:
                 output.document(

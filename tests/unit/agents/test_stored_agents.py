@@ -137,7 +137,7 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
         return (code, *capsys.readouterr())
 
     no_agents = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
-    unknown_tools = "the agent 'writer' names unknown tools: web_serch; give them with --tools\n"
+    unknown_tools = "the agent 'writer' names unknown tools: web_serch; to run the agent, load them with --tools\n"
     assert output_of("list") == (0, no_agents, "")
     assert output_of("add", "agents.json") == (0, "writer: version 1\n", "")
     assert output_of("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
@@ -154,5 +154,5 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
     unknown_agent = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
     assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, unknown_agent))
     assert output_of("list") == (0, no_agents, "")
-    assert output_of("show", "writer")[1].startswith("writer: version 2 of ")
+    assert output_of("show", "writer")[1].startswith("writer: version 2, added at ")
     assert output_of("add", "none.json")[0] == 2

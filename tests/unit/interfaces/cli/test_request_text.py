@@ -104,7 +104,7 @@ def test_call_that_needs_approval_is_described_in_one_short_line() -> None:
 
 
 def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.interfaces.cli.request_text.local_date", lambda _: "2023-11-16 23:13:20")
+    monkeypatch.setattr("dagwright.interfaces.cli.request_text.local_date_time", lambda _: "2023-11-16 23:13:20")
     requests = [
         open_request(deadline="2023-11-16T22:13:20.000Z"),
         open_request("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, run_id="run 2"),

@@ -10,7 +10,7 @@ from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.explain_command import explanation_lines
-from dagwright.interfaces.cli.show_commands import report_starting_worker
+from dagwright.interfaces.cli.show_commands import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.plan_building import node
@@ -40,7 +40,7 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
     waiting_node = {"status": "waiting", "reason": "no worker for mail"}
     nodes = {"a": waiting_node, "b": {"status": "pending", "reason": None}}
     notes = [{"code": code, "node_id": None, "message": "a note"} for code in ("no_worker", "other")]
-    updated_document = report_starting_worker({"nodes": nodes, "notes": notes})
+    updated_document = with_starting_worker({"nodes": nodes, "notes": notes})
     message = "the worker in the background is starting"
     assert [node["reason"] for node in updated_document["nodes"].values()] == [message, None]
     updated_notes = [(note["code"], note["message"]) for note in updated_document["notes"]]
