@@ -223,5 +223,5 @@ def _settings_of_runs(settings: Settings) -> dict[str, str]:
 
 
 def _digest(salt: str, value: str) -> str:
-    # Slow on purpose: a password in a URL may be short.
+    # The digest is slow on purpose, because a password in a URL may be short.
     return hashlib.pbkdf2_hmac("sha256", value.encode(errors="surrogateescape"), salt.encode(), _DIGEST_ROUNDS).hex()

@@ -459,7 +459,7 @@ class Chat:
         answer = document["output"]
         if isinstance(answer, str) and next(intent_result_lines(document), None) is None:
             if self._output.is_terminal:
-                # The final progress on a terminal omits the rounds; without a terminal they were logged earlier.
+                # The final progress on a terminal omits the rounds. Without a terminal, the rounds were logged earlier.
                 for line in final_round_lines(document):
                     self._output.print(line)
                 self._output.print("")

@@ -50,7 +50,7 @@ class ExitWatchdog:
             self._start_timer(remaining_s, code)
             return
         # `print` could wait forever, because another thread may hold the lock of the stream.
-        os.write(2, b"a step does not end; exiting without it\n")
+        os.write(2, b"a step does not end; exiting without waiting for it\n")
         os._exit(code)
 
     def close(self) -> None:

@@ -39,8 +39,8 @@ def question_text(request: Request, *, limit: int = 300) -> str:
 def request_line(request: Request) -> str:
     """Return a line such as `check waits for ann: Publish?`, with the call that needs approval.
 
-    The prompt for the approval of a plan has several lines. The line has only the first one; `detail_lines` returns
-    the others.
+    The prompt for the approval of a plan has several lines. `request_line` returns the first line of this prompt,
+    and `detail_lines` the other lines.
     """
     shown_request = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
     text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question_text(shown_request)}"

@@ -51,7 +51,7 @@ def _check_address(listener: socket.socket, key_file: KeyFile, *, requires_auth:
     """Check that keys are required on an address that other machines can reach.
 
     Raises:
-        CommandError: there are no keys, or they cannot be read.
+        CommandError: there are no keys, or the key file cannot be read.
     """
     try:
         has_keys = key_file.requires_keys()

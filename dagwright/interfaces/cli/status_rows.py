@@ -66,7 +66,7 @@ def _listed_item_ids(nodes: Mapping[str, Mapping[str, Any]], item_ids: Sequence[
 
 
 def _counts_line(map_id: str, counts: Mapping[str, int]) -> str:
-    # Failures first: they matter most.
+    # Failures come first, because they matter most.
     states = sorted(counts, key=lambda state: (state not in _FAILED_STATES, state not in _OPEN_STATES, state))
     summary = ", ".join(f"{counts[state]:,} {state}" for state in states)
     return f"{one_line(map_id)}: {sum(counts.values()):,} items: {summary}"

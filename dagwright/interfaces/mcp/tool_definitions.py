@@ -139,7 +139,7 @@ def _check_plan_tool() -> types.Tool:
     return types.Tool(
         name=CHECK_PLAN,
         title="Check a plan",
-        description="Return all problems of a plan, or a summary of a valid plan. Does not run the plan.",
+        description="Return all problems of a plan, or a summary of a valid plan. The plan is not run.",
         input_schema=_object({"plan": _PLAN, "dialect": _DIALECT}, "plan"),
         output_schema={
             "type": "object",

@@ -33,7 +33,7 @@ async def work(interrupt_handling):
 
 raise SystemExit(run_async(work, Output()))
 """
-_EXIT_MESSAGE = "a step does not end; exiting without it"
+_EXIT_MESSAGE = "a step does not end; exiting without waiting for it"
 _PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
