@@ -70,8 +70,8 @@ T = TypeVar("T")
 
 RETRY_INTERVAL_S = 1.0
 """Interval between two attempts to connect to the server, in seconds."""
-READ_TIMEOUT_S = 3.0
-"""How long to look for the running run after Ctrl-C, in seconds."""
+ACTIVE_RUN_TIMEOUT_S = 3.0
+"""How long to look for the active run of the session after Ctrl-C, in seconds."""
 
 _HISTORY_FILE = "chat-history"
 _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
@@ -234,7 +234,7 @@ class Chat:
             # Reading the session may hang, and a second Ctrl-C must end the process immediately.
             self._interrupt_handling.on_next_interrupt = end_process_at_once
         try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
+            async with asyncio.timeout(ACTIVE_RUN_TIMEOUT_S):
                 turn = await self._running_turn()
         except (TimeoutError, RPCError) as error:
             if isinstance(error, RPCError) and error.status not in UNREACHABLE_STATUSES:
@@ -264,7 +264,7 @@ class Chat:
         )
 
     async def _open_session(self, name: str, *, is_new: bool) -> None:
-        """Open a session. For an existing session, show the last turns and follow the running run."""
+        """Open a session. For an existing session, show the last turns and follow the active run."""
         self._session_name = name
         session = (await self._run_with_retries(lambda: self._resources.sessions.read(name))).session
         session = await self._resources.sessions.with_full_answers(session)

@@ -12,10 +12,10 @@ from dagwright.protocol.sessions import SessionRecord
 
 COMMANDS: Mapping[str, str] = {
     "/help": "list the commands",
-    "/status": "show the session and its running run",
+    "/status": "show the session and its active run",
     "/turns": "list the turns and their outcomes",
     "/profile [NAME]": "show or choose the profile of the next messages: plan, intents or rounds",
-    "/cancel": "cancel the running run",
+    "/cancel": "cancel the active run",
     "/new [NAME]": "start another session",
     "/quit": "end the chat; the session stays open",
 }

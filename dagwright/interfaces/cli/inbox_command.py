@@ -121,13 +121,13 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
     if await has_pollers(client, queue):
         return None
     query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
-    running_count = (await client.count_workflows(query)).count
-    if not running_count:
+    open_count = (await client.count_workflows(query)).count
+    if not open_count:
         return None
     if is_worker_starting(settings):
         return f"{STARTING_MESSAGE}; repeat the command in a moment"
     return (
-        f"no worker serves {format_count(running_count, 'running run')}: they open no requests and apply no answers "
+        f"no worker serves {format_count(open_count, 'open run')}: they open no requests and apply no answers "
         "until `dagwright up` or `dagwright watch ID` starts a worker"
     )
 

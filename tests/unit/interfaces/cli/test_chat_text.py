@@ -245,7 +245,7 @@ def _chat(sessions: Any, request: AskRequest, output: Output, interrupt_handling
 
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_command, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(chat_command, "ACTIVE_RUN_TIMEOUT_S", 0.2)
     output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_answers=1)
     chat = _chat(sessions, AskRequest(text=""), output, interrupt_handling)
     chat_task = asyncio.create_task(chat.answer_messages("s", is_new=True))

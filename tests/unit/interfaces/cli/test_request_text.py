@@ -156,7 +156,7 @@ class _Client:
     [
         (["7@elsewhere"], 1, False, ""),
         ([], 0, False, ""),
-        ([], 2, False, "no worker serves 2 running runs"),
+        ([], 2, False, "no worker serves 2 open runs"),
         ([], 2, True, "the worker in the background is starting"),
     ],
 )
