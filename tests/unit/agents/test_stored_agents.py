@@ -149,7 +149,7 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(version["version"], version["is_current"]) for version in document["versions"]] == [(2, True), (1, False)]
     lines = output_of("show", "writer")[1].splitlines()
-    assert [line.partition(" of ")[0] for line in lines[:2]] == ["writer: version 2", "earlier: version 1"]
+    assert [line.partition(", added at ")[0] for line in lines[:2]] == ["writer: version 2", "earlier: version 1"]
     assert output_of("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
     unknown_agent = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
     assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, unknown_agent))
