@@ -37,7 +37,7 @@ class AccessMiddleware:
         keys: keys of the API.
         usage: usage of each key at this gateway.
         stop_event: set when the gateway drains; from then on, the gateway rejects requests.
-        hosts: hosts and origins that browsers may send. Checked only if no key is required.
+        hosts: checks the headers `Host` and `Origin` of browsers. Used only if no key is required.
     """
 
     def __init__(

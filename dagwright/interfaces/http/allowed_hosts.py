@@ -23,10 +23,11 @@ class AllowedHosts:
     IP addresses are always accepted as hosts, because DNS rebinding needs a name.
 
     Args:
-        names: hosts of a proxy in front of the gateway; their pages may call it from any port and scheme.
+        names: hosts of a proxy in front of the gateway. Pages of these hosts may call the gateway from any port and
+            scheme.
         origins: origins of other pages that may call the gateway, such as `https://a.example.com`.
         listening_host: host that the gateway listens on. Pages of this host and of `localhost` may call the
-            gateway only from its port.
+            gateway only if they have the port of the gateway.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class AllowedHosts:
         This protects browsers only: other clients can send any header.
         """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
-        if host and not self._is_gateway_host(_name_of(f"//{host}")):
+        if host and not self._is_gateway_host(_host_name(f"//{host}")):
             message = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
             return ErrorCode.FOREIGN_HOST, message
         if origin is not None and not self._may_call(origin.lower(), host):
@@ -58,8 +59,8 @@ class AllowedHosts:
     def _may_call(self, origin: str, host: str) -> bool:
         if origin in self._origins or ALL in self._origins:
             return True
-        # A proxy may replace `Host` with its own name, but not `Origin`.
-        return (bool(host) and origin.partition("://")[2] == host) or _name_of(origin) in self._proxy_names
+        # A proxy may replace the header `Host`. Proxies do not replace `Origin`.
+        return (bool(host) and origin.partition("://")[2] == host) or _host_name(origin) in self._proxy_names
 
 
 def split_at_commas(text: str | None) -> list[str]:
@@ -67,7 +68,7 @@ def split_at_commas(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def _name_of(address: str) -> str:
+def _host_name(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
     except ValueError:

@@ -41,8 +41,8 @@ class ReceivedAnswer:
         """Characters received."""
         self._node = mark.call_id
         """Node that wrote the last text."""
-        self._resumed_at = mark
-        """Position when the client connected; `NO_TEXT` once the client has received more text."""
+        self._mark_at_connect = mark
+        """Position of the client when it connected; `NO_TEXT` once the client has received more text."""
 
     async def discard_superseded_text(self, context: "GatewayContext", run: str) -> None:
         """Discard the text that the client received before this connection, if it is no longer part of the answer.
@@ -50,13 +50,13 @@ class ReceivedAnswer:
         Raises:
             RPCError: the server does not respond.
         """
-        if await context.runs.token_streams.was_superseded(run, self._resumed_at):
+        if await context.runs.token_streams.was_superseded(run, self._mark_at_connect):
             # The next text is then sent as a restart of the answer, not as the next turn.
-            self._node, self._resumed_at = "", NO_TEXT
+            self._node, self._mark_at_connect = "", NO_TEXT
 
     def text_for(self, part: TextPart) -> str:
         """Return the text to send for a part, with a separator if the part does not continue the previous text."""
-        previous_node, self._node, self._resumed_at = self._node, part.call_id, NO_TEXT
+        previous_node, self._node, self._mark_at_connect = self._node, part.call_id, NO_TEXT
         # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
         is_other_node = node_of_call(previous_node) != node_of_call(part.call_id)
         is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
@@ -80,7 +80,7 @@ class AnswerStream:
     Args:
         cursor: cursor of the client; `None` for a new stream.
         progress: whether progress events are sent in addition to the answer, and which.
-        is_buffered: whether the answer is sent as a whole. An answer with a schema is validated before it is sent.
+        is_buffered: whether the answer is sent as a whole, because it has a schema and must be validated first.
     """
 
     def __init__(
@@ -112,9 +112,10 @@ class AnswerStream:
     async def follow(
         self, context: "GatewayContext", *, answered_requests: Collection[RequestKey]
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
-        """Yield the moments of the run and the parts of its answer, up to the last moment; raises as `moments`.
+        """Yield the moments of the run and the parts of its answer, up to the last moment.
 
         A moment is the run at one time. At the last moment, the run has ended or waits for an answer.
+        Raises the same errors as `moments`.
         """
         run, after = self.cursor.run, self.cursor.history_position
         if after is not None and self._has_progress:
@@ -154,14 +155,14 @@ class AnswerStream:
         self.cursor = replace(self.cursor, run_checksums=self._progress.checksums)
         return events
 
-    def text_of(self, part: TextPart) -> str:
+    def text_for(self, part: TextPart) -> str:
         """Return the text to send for a part of the answer."""
         text = self._answer.text_for(part)
         self._move_cursor()
         return text
 
     def remaining_text(self, outcome: RunOutcome) -> str:
-        """Return the text that the client has not received when the run has ended or asks for feedback."""
+        """Return the text that the client has not received yet. Call this method at the last moment of the run."""
         outcome_checksum = checksum([outcome.text, [request_key(request) for request in outcome.requests]])
         if self.cursor.closing_count and self.cursor.outcome_checksum in ("", outcome_checksum):
             self.cursor = replace(self.cursor, outcome_checksum=outcome_checksum)

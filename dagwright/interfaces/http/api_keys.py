@@ -91,7 +91,7 @@ class KeyFile:
         self._has_seen_file = False
 
     def requires_keys(self) -> bool:
-        """Return whether callers need a key; raises as `keys`."""
+        """Return whether callers need a key. Raises the same errors as `keys`."""
         self.keys()
         return self._has_seen_file
 
@@ -114,13 +114,13 @@ class KeyFile:
             self._keys, self._version = self._read(), version
         return self._keys
 
-    def caller_of(self, text: str) -> Caller | None:
-        """Return the caller with a key; `None` if the key is unknown.
+    def caller_of(self, api_key: str) -> Caller | None:
+        """Return the caller who sent a key; `None` if the key is unknown.
 
         Raises:
             KeysUnreadable: the file is invalid.
         """
-        prefix, _, id_and_secret = text.partition("-")
+        prefix, _, id_and_secret = api_key.partition("-")
         id, _, secret = id_and_secret.partition("-")
         key = self.keys().get(id)
         # The hashes are also compared for an unknown ID, so that timing does not reveal valid IDs.
@@ -151,7 +151,7 @@ class KeyFile:
         return key, f"{PREFIX}-{id}-{secret}"
 
     def remove(self, id: str) -> Key:
-        """Remove a key and return it. Gateways reject the next request with this key.
+        """Remove a key and return it. Gateways reject all later requests with this key.
 
         Raises:
             KeyRejected: there is no key with that ID.
@@ -173,7 +173,7 @@ class KeyFile:
 
     @contextmanager
     def _exclusive_lock(self) -> Iterator[None]:
-        """Lock the file for a read-modify-write: two writers would lose each other's keys."""
+        """Lock the file for a read-modify-write. Without the lock, a writer could overwrite another writer's key."""
         try:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             # The key file itself is replaced on each change, so it cannot be the lock.

@@ -97,7 +97,7 @@ class _App(FastAPI):
 
 
 def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
-    """Return the application. The caller opens the gateway context before the application is served.
+    """Return the application. Open the gateway context before you serve the application.
 
     Args:
         host: the host that the server listens on.
@@ -195,7 +195,7 @@ _OPERATION_IDS: Mapping[str, str] = {
     "GET /livez": "getLiveness",
     "GET /readyz": "getReadiness",
 }
-"""Method and path -> operation ID, which generated clients use as method name."""
+"""HTTP method and path -> operation ID. Generated clients use the operation ID as the name of a function."""
 
 
 def _operation_id(route: APIRoute) -> str:

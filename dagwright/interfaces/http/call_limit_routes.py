@@ -87,7 +87,10 @@ async def list_limits(context: ContextDep) -> Response:
 
 @router.put(_PATH, summary="Set a call limit", responses=response_docs(CallLimitDocument, examples.CALL_LIMIT))
 async def put_limit(subject: str, body: CallLimitBody, context: ContextDep) -> Response:
-    """Set a limit of calls across all runs. It replaces the limit that workers declare. Workers apply it within 2 s."""
+    """Set a limit of calls across all runs, instead of the limit that workers declare.
+
+    Workers apply the new limit within 2 s.
+    """
     tools = KnownTools(context.toolset.declarations(), context.toolset.store, context.settings.task_queue)
     by = context.caller.actor_name or body.by
     return json_response(asdict(await set_limit(context.runs.client, subject, body.limit, tools, by=by)))

@@ -26,8 +26,8 @@ class KeyScope(StrEnum):
     ANSWER = "answer"
     """Answer requests of runs."""
     OPERATE = "operate"
-    """Cancel, pause, change and fork runs, change their limits and policies, add nodes with an answer, and see the URL
-    of the Temporal UI in `ui_url`."""
+    """Cancel, pause, change and fork runs, change their limits and policies, add nodes (also in an answer), and see
+    the URL of the Temporal UI in `ui_url`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,19 @@ from dagwright.interfaces.http.run_requests import (
     StartTask,
     handle_disconnect,
     outcome_for_client,
-    request_following_run,
+    request_for_existing_run,
     route_request,
     run_backed_request,
     start_for_stream,
     wait_for_outcome,
 )
 from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, serialize_event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_of_headers, reject_cursor_of_other_run
+from dagwright.interfaces.http.stream_cursor import (
+    LAST_EVENT_ID_HEADER,
+    StreamKind,
+    cursor_of_headers,
+    reject_cursor_of_other_run,
+)
 from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
@@ -68,7 +73,10 @@ UNKNOWN_MODEL = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=HEADER)],
+    dependencies=[
+        GATEWAY_HEADERS,
+        scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=LAST_EVENT_ID_HEADER),
+    ],
     responses=response_docs(
         ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
@@ -143,7 +151,7 @@ async def stream_answer(
     context.reserve_stream()
     cursor = cursor_of_headers(request.headers, StreamKind.CHAT)
     reject_cursor_of_other_run(cursor, run_id)
-    run_request = await request_following_run(
+    run_request = await request_for_existing_run(
         context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )
     return await _respond_with_stream(context, run_request, with_usage=True)
@@ -207,8 +215,8 @@ def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[s
 
 def _finish_reason(outcome: RunOutcome) -> str:
     # If `tool_choice` names the function, the finish reason is `stop`, as in OpenAI's API.
-    is_chosen_call = outcome.output_form is not None and outcome.is_call and not outcome.output_form.is_named
-    return "tool_calls" if outcome.requests_as_calls or is_chosen_call else "stop"
+    is_call_chosen_by_model = outcome.output_form is not None and outcome.is_call and not outcome.output_form.is_named
+    return "tool_calls" if outcome.requests_as_calls or is_call_chosen_by_model else "stop"
 
 
 # Streamed answers of a run.
@@ -249,14 +257,14 @@ async def _events(
         async with aclosing(stream.follow(context, answered_requests=answered_requests)) as items:
             async for item in items:
                 if isinstance(item, TextPart):
-                    yield chunk_builder.delta({"content": stream.text_of(item)})
+                    yield chunk_builder.delta({"content": stream.text_for(item)})
                     continue
                 last_moment = item
                 if events := stream.progress_of(last_moment):
                     yield chunk_builder.delta({}, dagwright={"events": events})
         assert last_moment is not None
         outcome = await outcome_for_client(context, run_request, last_moment)
-    # The status of the response is sent, so errors from here on are events of the stream.
+    # The status of the response has been sent, so errors from here on are events of the stream.
     except Exception as error:
         failure = api_error(error)
         if failure is None:

@@ -220,7 +220,10 @@ ContextDep = Annotated[GatewayContext, Depends(context_of)]
 
 
 def context_with_plans(context: ContextDep) -> GatewayContext:
-    """Return the context with the current templates. FastAPI calls this function in a thread, as it reads files."""
+    """Return the context with the current templates.
+
+    FastAPI calls this function in a thread, because reading files blocks.
+    """
     if context.template_folder is None:
         return context
     published_templates = context.template_folder.read()

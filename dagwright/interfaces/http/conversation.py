@@ -1,6 +1,6 @@
 """Interpret a conversation in OpenAI's form for a run: the request, earlier turns, and answers to questions.
 
-Pure. The request of a run is the last user message. Earlier messages are passed to the planner as turns, unless the run
+The request of a run is the last user message. Earlier messages are passed to the planner as turns, unless the run
 belongs to a session, which has stored turns.
 """
 
@@ -61,7 +61,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     """Interpret messages.
 
     Args:
-        run: the run that function results answer if their calls are not in the messages.
+        run: the run that asked the questions. It is used for function results whose calls are not in the messages.
 
     Raises:
         ApiError: no run accepts the messages.

@@ -43,7 +43,7 @@ async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 
 async def stream_events(context: "GatewayContext", body: Mapping[str, Any]) -> Events:
-    """Return the events of a streamed answer; raises as `start_call`."""
+    """Return the events of a streamed answer. Raises the same errors as `start_call`."""
     chunks = context.model.forward_stream(body)
     return _events(await start_call(_first_chunk(chunks)), chunks)
 

@@ -110,7 +110,7 @@ class ErrorCode(DescribedCode):
     )
     INVALID = ("invalid", 400, "The session rejects the request.", "See the message.")
     INVALID_API_KEY = ("invalid_api_key", 401, "The key is missing or unknown.", "Send `Authorization: Bearer KEY`.")
-    INVALID_FIELD = ("invalid_field", 400, "The request is not a valid text.", "Send text in UTF-8.")
+    INVALID_FIELD = ("invalid_field", 400, "The text of the request is not valid Unicode.", "Send text in UTF-8.")
     INVALID_JSON = (
         "invalid_json",
         400,
@@ -231,7 +231,12 @@ class ErrorCode(DescribedCode):
         "The run was cancelled before it had an answer.",
         "Start it again.",
     )
-    RUN_ENDED = ("run_ended", 409, "The run has ended, so it accepts no commands.", "Start another run, or fork it.")
+    RUN_ENDED = (
+        "run_ended",
+        409,
+        "The run has ended, so it accepts no commands.",
+        "Start another run, or fork the ended run.",
+    )
     RUN_FAILED = (
         "run_failed",
         RUN_FAILED_STATUS,

@@ -35,7 +35,7 @@ from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import INVALID_REQUEST_ERROR, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
-from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
+from dagwright.interfaces.http.headers import ASGI_REQUEST_ID, header_descriptions
 from dagwright.interfaces.http.validation_errors import describe_errors
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
@@ -49,7 +49,7 @@ RETRY_AFTER_S = 2
 """Seconds after which a client may retry if a dependency does not respond."""
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 
-_MESSAGES = "messages"
+_MESSAGES_FIELD = "messages"
 _MESSAGE_PATHS = ("/v1/chat/", "/v1/responses")
 """Paths of requests that have messages."""
 _FEEDBACK_SUFFIX = "/feedback"
@@ -215,7 +215,7 @@ _CODES_OF_EXCEPTIONS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = 
     (NodeNotFound, ErrorCode.NOT_FOUND, "node"),
     (RunClosed, ErrorCode.RUN_ENDED, None),
     (CommandRejected, ErrorCode.COMMAND_REJECTED, None),
-    (FeedbackRejected, ErrorCode.ANSWER_REJECTED, _MESSAGES),
+    (FeedbackRejected, ErrorCode.ANSWER_REJECTED, _MESSAGES_FIELD),
 )
 """Exceptions whose messages are sent unchanged, with the code and field of their responses."""
 
@@ -239,7 +239,7 @@ def api_error(error: Exception) -> ApiError | None:
         case ModelFailure():
             return _model_error(error)
         case GoalRejected():
-            return ApiError(_code_of(error.code, default=ErrorCode.INVALID_VALUE), str(error), param=_MESSAGES)
+            return ApiError(_code_of(error.code, default=ErrorCode.INVALID_VALUE), str(error), param=_MESSAGES_FIELD)
         case PlanInvalid():
             return plan_error(error)
         case TurnRejected():
@@ -305,7 +305,7 @@ def plan_error(plan_invalid: PlanInvalid) -> ApiError:
     code = plan_invalid.problems[0].code if plan_invalid.problems else "invalid"
     errors = [problem.to_json() for problem in plan_invalid.problems[:_MAX_LISTED_PROBLEMS]]
     message = join_first(texts, _MAX_PROBLEMS_IN_MESSAGE, separator="; ")
-    return ApiError(code, message, param=_MESSAGES, errors=errors)
+    return ApiError(code, message, param=_MESSAGES_FIELD, errors=errors)
 
 
 def _turn_error(error: TurnRejected) -> ApiError:
@@ -354,11 +354,11 @@ def _error_of_request(error: Exception, request: Request) -> ApiError:
     path = request.url.path
     api_failure = api_error(error)
     if api_failure is None:
-        _LOG.error("internal error", path=path, request_id=request.scope.get(REQUEST_ID), exc_info=error)
+        _LOG.error("internal error", path=path, request_id=request.scope.get(ASGI_REQUEST_ID), exc_info=error)
         return ApiError(ErrorCode.DEFECT, "internal error of the gateway; its log has the details")
     if path.startswith(_MESSAGE_PATHS):
         return api_failure
-    if api_failure.param == _MESSAGES:
+    if api_failure.param == _MESSAGES_FIELD:
         # Only requests to `_MESSAGE_PATHS` have the field `messages`.
         api_failure = replace(api_failure, param=None)
     if isinstance(error, FeedbackRejected) and not path.endswith(_FEEDBACK_SUFFIX):

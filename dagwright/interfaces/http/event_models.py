@@ -119,7 +119,8 @@ class CompletionChunk(OpenModel):
     choices: list[JsonObject]
     usage: JsonObject | None = None
     dagwright: JsonObject | None = Field(
-        default=None, description="`events`: progress events. In the last chunk: the run, as in a completion."
+        default=None,
+        description="`events`: progress events. In the chunk with `finish_reason`: the run, as in a completion.",
     )
 
 

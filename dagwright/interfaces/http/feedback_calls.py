@@ -1,6 +1,6 @@
 """Questions (open requests of runs to people) as function calls in OpenAI's form; the call results are the answers.
 
-Pure. A completion with questions has one call of `answer_feedback` per question. The arguments of a call are the
+A completion with questions has one call of `answer_feedback` per question. The arguments of a call are the
 question and the JSON Schema of its answer. The content of the completion is the text of the questions, for clients that
 show only text.
 """
@@ -199,7 +199,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
     """Parse the result of a call into an answer; the run validates it.
 
     The result may be an object that matches `answer_schema`, or a text as people type it: `yes`, an option, any text.
-    For a request for information, it may also be the content of the field `data`.
+    If the question asks for information, the result may also be the content of the field `data`.
 
     Raises:
         ApiError: the result is not an answer.

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HeaderDescription = dict[str, Any]
 REQUEST_ID_HEADER = "x-request-id"
-REQUEST_ID = "dagwright.request_id"
+ASGI_REQUEST_ID = "dagwright.request_id"
 """Key of the request ID in the ASGI scope."""
 _VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -66,7 +66,7 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = scope[REQUEST_ID] = _request_id(scope)
+        request_id = scope[ASGI_REQUEST_ID] = _request_id(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,7 +1,6 @@
 """Limits of a key: requests per minute, open streams, open runs, and body sizes.
 
-Each gateway counts separately: requests and streams by key, and requests with invalid keys by address. Pure except for
-the clock that is passed in.
+Each gateway counts separately: requests and streams by key, and requests with invalid keys by address.
 """
 
 import re

@@ -4,8 +4,8 @@ The types are `node_started`, `node_completed` and `node_failed` for changes of 
 each new request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` has events for all
 states.
 
-A run may end without such an event, for example at its deadline. Then no event ID marks the end of the stream, so
-`has_received_all` checks whether a client that reconnects has received all events.
+A run may end without an event of these five types, for example at its deadline. Then no event ID marks the end of the
+stream, so `has_received_all` checks whether a client that reconnects has received all events.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping

@@ -26,7 +26,7 @@ def posted_plan_of(context: "GatewayContext", plan: Any, dialect: str | None = N
 
 
 def include_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
-    """Return new nodes for a run, with the published plans that they name as sub-plans.
+    """Return nodes to add to a run, with the published plans that the nodes name as sub-plans.
 
     Raises:
         PlanInvalid: a sub-plan is not published.
@@ -49,7 +49,7 @@ async def check_in_pool(
     size_bytes = len(await request.body())
 
     async def check() -> tuple[T]:
-        # A tuple, since the function may return `None`, which means a disconnect below.
+        # The function may return `None`. The tuple distinguishes this result from a disconnect.
         return (await context.plan_checks.run(context.caller.key_id, size_bytes, function, *args, **keywords),)
 
     result = await await_unless_disconnected(check(), request)

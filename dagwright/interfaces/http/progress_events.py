@@ -1,4 +1,4 @@
-"""Progress events of a run, for clients that show them. Pure.
+"""Progress events of a run, for clients that show them.
 
     {"type": "node.completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 

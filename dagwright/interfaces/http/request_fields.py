@@ -31,11 +31,11 @@ class RoutingMode(StrEnum):
     """How a request is answered."""
 
     DIRECT = "direct"
-    """The model. No run is started."""
+    """The model answers, and no run is started."""
     ORCHESTRATION = "orchestration"
-    """A durable run."""
+    """A durable run answers."""
     AUTO = "auto"
-    """The model decides between the two."""
+    """The model decides whether a run answers."""
 
 
 class StreamProgress(StrEnum):
@@ -142,7 +142,7 @@ class ChatBody(BaseModel):
         default=None, description="Content of a stream in addition to the answer."
     )
     cancel_on_disconnect: bool | None = Field(
-        default=None, description="Whether the run is cancelled if the client disconnects before it ends."
+        default=None, description="Whether the run is cancelled if the client disconnects before the run ends."
     )
     inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, instead of those in the message.")
     run_model: str | None = Field(default=None, description="Model that a plan, an agent or a profile uses.")

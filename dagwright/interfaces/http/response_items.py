@@ -1,4 +1,4 @@
-"""Convert between the Responses API and chat completions. Pure.
+"""Convert between the Responses API and chat completions.
 
 The ID of a response contains the run ID and the model, so that any gateway can find both.
 """
@@ -125,13 +125,16 @@ def unknown_reference_error(index: int) -> ApiError:
     """
     message = (
         f"input.{index}: an item_reference must have the message id of a run's answer; send the message itself (in the "
-        "Vercel AI SDK providerOptions.openai.store = false), or use session_id"
+        "Vercel AI SDK, set providerOptions.openai.store to false), or use session_id"
     )
     return ApiError(ErrorCode.UNKNOWN_ITEM, message, param="input")
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run whose questions the results answer, if the input has references instead of the questions."""
+    """Return the run whose questions the function results at the end of the input answer.
+
+    Return `None` unless the input has references to the questions instead of the questions themselves.
+    """
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
@@ -148,7 +151,7 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     """Convert the body of a response request to the body of a chat request.
 
     Args:
-        references: run -> its answer, for referenced messages; references to other runs are omitted.
+        references: run -> answer of the run. A reference to a run that is not in this mapping is omitted.
 
     Raises:
         ApiError: neither a run nor the chat completions API supports the request.
@@ -254,7 +257,7 @@ class ResponseRef:
 
     Args:
         model: model ID as the client sent it.
-        allows_calls: as in `RunBackedRequest`.
+        allows_calls: whether questions may be sent as calls of `answer_feedback`.
     """
 
     run: str

@@ -69,7 +69,7 @@ from dagwright.interfaces.http.run_requests import (
     StartTask,
     handle_disconnect,
     outcome_for_client,
-    request_following_run,
+    request_for_existing_run,
     route_request,
     run_backed_request,
     start_for_stream,
@@ -78,7 +78,7 @@ from dagwright.interfaces.http.run_requests import (
 )
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, serialize_event, stream_response
 from dagwright.interfaces.http.stream_cursor import (
-    HEADER,
+    LAST_EVENT_ID_HEADER,
     StreamCursor,
     StreamKind,
     cursor_of_headers,
@@ -91,17 +91,20 @@ from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_TIMEOUT_S = 5.0
-"""Maximum time that a cancellation waits for the end of the run before it responds."""
+"""Maximum time that a cancellation waits for the end of the run before the endpoint responds."""
 _CREATED, _IN_PROGRESS, _ERROR = "response.created", "response.in_progress", "error"
-"""Event types. Progress has no type of its own, because some clients raise an error for unknown types: it is part of
-`response.in_progress` or, once the message item has started, of an empty text delta."""
+"""Event types. Progress has no event type of its own, because some clients raise an error for unknown types. Progress
+is sent in `response.in_progress` or, once the message item has started, in an empty text delta."""
 _RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
 
 
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=HEADER)],
+    dependencies=[
+        GATEWAY_HEADERS,
+        scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=LAST_EVENT_ID_HEADER),
+    ],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
@@ -121,7 +124,7 @@ async def create_response(
     if body.stream:
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
-    # In a session, its stored turns replace the referenced messages.
+    # The stored turns of a session replace the referenced messages.
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
@@ -184,7 +187,10 @@ async def get_response(
         Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last received event."),
     ] = None,
 ) -> Response:
-    """Return the current state of a response, or stream its events, also after its end."""
+    """Return the current state of a response, or stream its events.
+
+    The events of an ended response can be streamed, too.
+    """
     ref = parse_response_id(response_id)
     run = ref.run
     if not stream:
@@ -196,8 +202,8 @@ async def get_response(
     if cursor is None and starting_after is not None:
         cursor = StreamCursor.from_sequence_number(starting_after, run)
     options = GatewayOptions(stream_progress=stream_progress)
-    following_request = await request_following_run(context, run, ref.model, options=options, cursor=cursor)
-    run_request = replace(following_request, allows_calls=ref.allows_calls)
+    existing_run_request = await request_for_existing_run(context, run, ref.model, options=options, cursor=cursor)
+    run_request = replace(existing_run_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
     # Only clients that send `Last-Event-ID` get status 204. Some other clients cannot read a response without a body.
@@ -241,7 +247,7 @@ def _in_progress_response(response: Mapping[str, Any], run: str, session: str | 
 
 
 async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[str, Any]:
-    """Return the current state of a response; raises as `GatewayContext.visible_run`."""
+    """Return the current state of a response. Raises the same errors as `GatewayContext.visible_run`."""
     run = ref.run
     response = response_object({"background": True}, ref, status="in_progress")
     if active_starts := active_starts_of(context, run):
@@ -321,7 +327,9 @@ async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat_
     model_call = _model_response(context, body, chat_body)
     if not body.stream:
         return JSONResponse(await model_call, headers=headers)
-    return stream_response(_response_events(await direct.start_call(model_call)), context=context, headers=headers)
+    return stream_response(
+        _model_response_events(await direct.start_call(model_call)), context=context, headers=headers
+    )
 
 
 async def _model_response(context: GatewayContext, body: ResponseBody, chat_body: Mapping[str, Any]) -> dict[str, Any]:
@@ -329,7 +337,7 @@ async def _model_response(context: GatewayContext, body: ResponseBody, chat_body
     return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat_body["model"]))
 
 
-async def _response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events:
+async def _model_response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events:
     try:
         # If the client disconnects, the task is cancelled.
         response = await model_task
@@ -419,14 +427,14 @@ async def _events(
                 if isinstance(next_item, TextPart):
                     for opening_event in stream.opening_events(all_opening_events):
                         yield serialize(opening_event)
-                    yield serialize(text_delta(item, stream.text_of(next_item)))
+                    yield serialize(text_delta(item, stream.text_for(next_item)))
                     continue
                 last_moment = next_item
                 if events := stream.progress_of(last_moment):
                     yield serialize(progress_event(events))
         assert last_moment is not None
         outcome = await outcome_for_client(context, run_request, last_moment)
-    # The status of the response is sent, so errors from here on are events of the stream.
+    # The status of the response has been sent, so errors from here on are events of the stream.
     except Exception as error:
         api_failure = api_error(error)
         if api_failure is None:

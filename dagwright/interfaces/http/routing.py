@@ -80,7 +80,7 @@ async def route_by_model(
     """Let the model choose the route of a request; `direct` if it returns no valid choice.
 
     Raises:
-        ModelFailure: the call failed, so the model could not answer either.
+        ModelFailure: the call failed. A direct answer of the model would fail, too.
     """
     tool_lines = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:MAX_TOOLS])
     call = ModelCall(

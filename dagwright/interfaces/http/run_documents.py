@@ -35,10 +35,10 @@ async def run_document(context: GatewayContext, run: str) -> dict[str, Any]:
         RunNotFound: there is no such run.
     """
     view = await context.runs.reader(run).read()
-    return await document_of(context, view)
+    return await _document_of_view(context, view)
 
 
-async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
+async def _document_of_view(context: GatewayContext, view: RunView) -> dict[str, Any]:
     """Return the document of a run with the fields that only the API has."""
     document = await context.runs.document(view)
     session = public_session_id(context.caller, await context.runs.session_of(view.workflow_id))
@@ -54,7 +54,7 @@ async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
 
 
 async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
-    """Return all nodes and edges of a run, including those of large regions; raises as `run_document`."""
+    """Return all nodes and edges of a run, including large regions. Raises the same errors as `run_document`."""
     view = await context.runs.reader(run).read()
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
@@ -63,7 +63,7 @@ async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
 
 
 async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
-    """Return the inputs of a run and their schema; raises as `run_document`."""
+    """Return the inputs of a run and their schema. Raises the same errors as `run_document`."""
     scheduler = (await context.runs.reader(run).read()).scheduler
     if scheduler is None:
         return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}

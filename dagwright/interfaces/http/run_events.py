@@ -118,7 +118,9 @@ def _node_event_type(update: RunUpdate, task_id: str) -> str:
 async def wait_for_first_update(
     context: "GatewayContext", run: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
-    """Wait for the first update of a run, and return all updates. An error before it can still set the HTTP status.
+    """Wait for the first update of a run, and return all updates.
+
+    The response starts after the first update, so an earlier error can still set the HTTP status.
 
     Raises:
         RunNotFound: there is no such run.

@@ -16,7 +16,7 @@ from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_REASON_CHARACTERS
 
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""The model accepts values of any type, because `run_metadata` validates them and reports only the first invalid
+"""This type accepts values of any type, because `run_metadata` validates them and reports only the first invalid
 value."""
 ByField = Annotated[
     str | None,
@@ -220,7 +220,7 @@ class CancelNodeBody(CommandBody):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"branch": True}]})
 
-    branch: bool = Field(default=False, description="Whether its dependents are cancelled as well.")
+    branch: bool = Field(default=False, description="Whether the dependents of the node are cancelled as well.")
 
 
 class RetryBody(CommandBody):
@@ -292,7 +292,7 @@ class PlanCheck(BaseModel):
     status: str = Field(description="`valid` or `invalid`.")
     dialect: str | None = None
     title: str | None = None
-    inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
+    inputs: JsonObject | None = Field(default=None, description="JSON Schema of the inputs of the plan.")
     node_count: int
     errors: list[JsonObject] = Field(
         description="All problems. For a plan sent as text, each problem has its `line` if known."
@@ -306,7 +306,7 @@ class PublishedPlan(BaseModel):
     title: str
     description: str | None = None
     dialect: str
-    inputs: JsonObject = Field(description="JSON Schema of its inputs.")
+    inputs: JsonObject = Field(description="JSON Schema of the inputs of the plan.")
     plan: Any = Field(description="The plan as written.")
 
 
@@ -352,7 +352,7 @@ class StartedRun(BaseModel):
     """A run that was started, or the run that an earlier request with the same `Idempotency-Key` started."""
 
     run_id: str
-    status: str = Field(description="`running` for a new run; otherwise its current state.")
+    status: str = Field(description="`running` for a new run; otherwise the current state of the run.")
     created: bool
 
 

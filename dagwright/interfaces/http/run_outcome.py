@@ -60,7 +60,7 @@ async def moments(
 async def wait_for_last_moment(
     context: "GatewayContext", run: str, *, answered_requests: Collection[RequestKey] = ()
 ) -> RunMoment:
-    """Wait until a run has ended or waits for feedback, and return that moment; raises as `follow`."""
+    """Wait until a run has ended or waits for feedback, and return that moment. Raises the same errors as `follow`."""
     last_moments = [
         moment
         async for moment in moments(context, run, answered_requests=answered_requests)

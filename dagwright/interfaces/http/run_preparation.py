@@ -275,9 +275,10 @@ def _add_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, A
 
 
 async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
-    """Start a run if the caller's quota allows; raises as `_start_run` and `reserve_run`.
+    """Start a run if the caller's quota allows.
 
-    If the same start is in progress at this gateway, wait for that start instead.
+    If the same start is in progress at this gateway, wait for that start instead. Raises the same errors as
+    `_start_run` and `reserve_run`.
     """
     active_start = next((start for start in context.active_starts if start.start is run_start), None)
     if active_start is None:
@@ -338,7 +339,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
 
 
 def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> None:
-    """Raise `ApiError` for a turn that waits for its session if its client has disconnected or the gateway stops.
+    """Raise `ApiError` if the client of a waiting turn has disconnected, or if the gateway stops.
 
     Call this function between two attempts to start the turn: an attempt in progress may succeed.
     """

@@ -39,7 +39,7 @@ from dagwright.interfaces.http.run_preparation import (
     start_run,
 )
 from dagwright.interfaces.http.run_starts import START_WAIT_S, RunStart, headers_of_run
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, reject_cursor_of_other_run
+from dagwright.interfaces.http.stream_cursor import LAST_EVENT_ID_HEADER, StreamCursor, reject_cursor_of_other_run
 from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
 from dagwright.interfaces.http.targets import Target
 
@@ -125,8 +125,11 @@ async def run_backed_request(
             route_by_rules(options.routing_mode, target, conversation, has_functions=bool(body.tools))
             is RoutingMode.DIRECT
         ):
-            message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
-            raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
+            message = (
+                f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run!r:.200}, "
+                f"and {target.id!r:.120} needs no run"
+            )
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=LAST_EVENT_ID_HEADER)
         _reject_cursor_of_other_request(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
         require_scope(context, KeyScope.OPERATE)
@@ -135,7 +138,7 @@ async def run_backed_request(
     # A cursor may belong to a run that has not started because the gateway crashed while the run waited for its
     # session. A request with the idempotency key then starts the run.
     elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
-        run_request = await request_following_run(context, cursor.run, target.id, options=options, cursor=cursor)
+        run_request = await request_for_existing_run(context, cursor.run, target.id, options=options, cursor=cursor)
     else:
         settings = AnswerSettings(model_config_of(body, target, options), output_form)
         run_request = _request_starting_run(context, body, target, conversation, options=options, settings=settings)
@@ -151,7 +154,7 @@ async def run_backed_request(
 async def _request_with_answers(
     context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
 ) -> RunBackedRequest:
-    """Return the request of a client that answers questions of a run; raises as `run_backed_request`."""
+    """Return the request of a client that answers a run's questions. Raises the same errors as `run_backed_request`."""
     reject_undeclared_function(body)
     runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
     if len(runs) > 1:
@@ -174,7 +177,7 @@ def _request_starting_run(
     options: GatewayOptions,
     settings: AnswerSettings,
 ) -> RunBackedRequest:
-    """Return the request of a client that starts a run; raises as `run_backed_request`."""
+    """Return the request of a client that starts a run. Raises the same errors as `run_backed_request`."""
     require_scope(context, KeyScope.RUN)
     answer_count = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
@@ -187,7 +190,7 @@ def _request_starting_run(
     )
 
 
-async def request_following_run(
+async def request_for_existing_run(
     context: GatewayContext, run: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
 ) -> RunBackedRequest:
     """Return the request of a client that follows an existing run, or a run that waits for its session.
@@ -236,8 +239,8 @@ async def wait_for_outcome(
 ) -> RunOutcome | None:
     """Return the outcome when the run has ended or asks for feedback; `None` if the client disconnects first.
 
-    The run continues without the client unless `cancel_on_disconnect` is set. Raises as `start_or_answer` and
-    `outcome_of`.
+    The run continues without the client unless `cancel_on_disconnect` is set. Raises the same errors as
+    `start_or_answer` and `outcome_of`.
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))
 
@@ -275,15 +278,16 @@ async def _cancel(context: GatewayContext, run_request: RunBackedRequest, start_
 
 
 async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequest, moment: RunMoment) -> RunOutcome:
-    """Return the outcome of a run at its last moment; raises as `outcome_of`."""
+    """Return the outcome of a run at its last moment. Raises the same errors as `outcome_of`."""
     form = AnswerForm(run_request.allows_calls, run_request.output_form)
     return await outcome_of(context, moment, session=run_request.session, form=form)
 
 
 async def start_for_stream(context: GatewayContext, run_request: RunBackedRequest) -> StartTask:
-    """Start the run of a stream, or deliver the answers of its request; raises as `start_or_answer`.
+    """Start the run of a stream, or deliver the answers of its request.
 
     A start in a session and the delivery of answers may take long: after `START_WAIT_S`, they continue in the task.
+    Raises the same errors as `start_or_answer`.
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))
     is_fast = run_request.start is not None and run_request.start.session is None
@@ -296,7 +300,7 @@ async def start_for_stream(context: GatewayContext, run_request: RunBackedReques
 async def start_in_background(context: GatewayContext, run_request: RunBackedRequest) -> None:
     """Start the run of a background request; return when the run has started or waits for its session.
 
-    Errors after that cannot be reported. Raises as `start_or_answer`.
+    Errors after that cannot be reported. Raises the same errors as `start_or_answer`.
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))
     if run_request.start is None:

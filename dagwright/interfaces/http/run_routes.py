@@ -66,7 +66,7 @@ def _run_filter(
 async def list_runs(
     context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
 ) -> Response:
-    """List the runs of the caller without sub-plans: open runs first, then closed ones."""
+    """List the runs of the caller, except runs of sub-plans: open runs first, then closed ones."""
     summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.cursor)
     items = [_list_item(context, run) for run in summaries]
     return json_response(

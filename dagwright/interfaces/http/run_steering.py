@@ -40,7 +40,7 @@ async def cancel_run(context: "GatewayContext", run: str, body: CommandBody | No
         RunNotFound, RunClosed, CommandRejected: the run cannot be cancelled.
     """
     try:
-        return command_result(run, await context.steering.cancel(run, actor_of(context, body)))
+        return command_result(run, await context.steering.cancel(run, command_author(context, body)))
     except (RunClosed, CommandRejected):
         view = await context.runs.reader(run).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
@@ -58,11 +58,11 @@ async def send_command(
     Raises:
         RunNotFound, RunClosed, CommandRejected: the command was not accepted.
     """
-    message = await context.steering.send(await context.visible_run(run), command, actor_of(context, body))
+    message = await context.steering.send(await context.visible_run(run), command, command_author(context, body))
     return command_result(run, message)
 
 
-def actor_of(context: "GatewayContext", body: CommandBody | None) -> CommandAuthor:
+def command_author(context: "GatewayContext", body: CommandBody | None) -> CommandAuthor:
     """Return the actor and reason of a command. For a request with a key, the actor is the owner or ID of the key."""
     command_body = body or _EMPTY_BODY
     return CommandAuthor(context.caller.actor_name or command_body.by, command_body.reason)

@@ -21,7 +21,7 @@ _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering":
 """Headers that turn off buffering in proxies."""
 
 NO_MORE_EVENTS = 204
-"""Status for a client that has received the last event; browsers do not reconnect after it."""
+"""Status for a client that has received the last event; browsers do not reconnect after this status."""
 
 Events = AsyncGenerator[str, None]
 

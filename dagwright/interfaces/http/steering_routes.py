@@ -28,7 +28,7 @@ from dagwright.interfaces.http.run_models import (
     created_docs,
     response_docs,
 )
-from dagwright.interfaces.http.run_steering import actor_of, cancel_run, command_result, send_command
+from dagwright.interfaces.http.run_steering import cancel_run, command_author, command_result, send_command
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[scope_dependency(KeyScope.OPERATE)])
 _COMMAND_DOCS = response_docs(CommandResponse, examples.RUN_PAUSED)
@@ -81,7 +81,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
     run = await context.visible_run(run_id)
     nodes = include_sub_plans(context, body.nodes)
     async with context.plan_checks.hold_lock(context.caller.key_id):
-        by = actor_of(context, body).by
+        by = command_author(context, body).by
         return json_response(command_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))
 
 

@@ -1,4 +1,4 @@
-"""Cursors of answer streams. The `id` of each event is a cursor. Pure.
+"""Cursors of answer streams. The `id` of each event is a cursor.
 
     run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
     run   kind  history             text                    end
@@ -29,7 +29,7 @@ from dagwright.history.text_stream import NO_TEXT, TextMark, text_checksum
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
-HEADER = "Last-Event-ID"
+LAST_EVENT_ID_HEADER = "Last-Event-ID"
 _PATTERN = re.compile(
     r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<opening>[1-4])/(?P<history>\d+-\d+w?)(?:\.(?P<checksums>[0-9a-f]{16}))?"
     r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<node>[^/]*)"
@@ -87,8 +87,8 @@ class StreamCursor:
 
     def __str__(self) -> str:
         position = ".".join(filter(None, (str(self.history), self.run_checksums)))
-        checksum = f"{self.mark.checksum:0{-(-self.mark.bits // 4)}x}"
-        text = f"{self.total_characters}.{self.mark.length}.{checksum}.{_quote(self.mark.call_id)}"
+        mark_checksum = f"{self.mark.checksum:0{-(-self.mark.bits // 4)}x}"
+        text = f"{self.total_characters}.{self.mark.length}.{mark_checksum}.{_quote(self.mark.call_id)}"
         closing = ".".join(filter(None, (str(self.closing_count), self.outcome_checksum)))
         return f"{_quote(self.run)}/{self.kind}{self.opening_count}/{position}/{text}/{closing}"
 
@@ -175,15 +175,17 @@ def cursor_of_headers(headers: Mapping[str, str], kind: StreamKind) -> StreamCur
     Raises:
         ApiError: the header is not a cursor.
     """
-    text = headers.get(HEADER.lower(), "").strip()
+    text = headers.get(LAST_EVENT_ID_HEADER.lower(), "").strip()
     return StreamCursor.parse(text, kind) if text else None
 
 
 def reject_cursor_of_other_run(cursor: StreamCursor | None, run: str) -> None:
     """Raise `ApiError` if a cursor belongs to another run."""
     if cursor is not None and cursor.run != run:
-        message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
-        raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
+        message = (
+            f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
+        )
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param=LAST_EVENT_ID_HEADER)
 
 
 def checksum(parts: Sequence[Any]) -> str:
@@ -197,7 +199,7 @@ def _quote(text: str) -> str:
 
 def _invalid_cursor_error(text: str) -> ApiError:
     message = (
-        f"{HEADER}: {text!r:.120} is not an event id of this kind of stream; send the id of the last received event, "
-        "or omit it. Answers without a run cannot be resumed"
+        f"{LAST_EVENT_ID_HEADER}: {text!r:.120} is not an event id of this kind of stream; send the id of the last "
+        "received event, or omit it. Answers without a run cannot be resumed"
     )
-    return ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=LAST_EVENT_ID_HEADER)

@@ -1,4 +1,4 @@
-"""Messages for request fields that fail validation. Pure.
+"""Messages for request fields that fail validation.
 
 A field that accepts several types has one pydantic error per type. One message reports them together.
 """
