@@ -206,23 +206,23 @@ async def _limit_to_two(route: Route) -> None:
 
 
 SHOW_TIMELINE = """async () => {
-  const { Model } = await import("/console/js/model.js");
+  const { RunGraph } = await import("/console/js/run_graph.js");
   const { Timeline } = await import("/console/js/timeline.js");
-  const model = new Model();
+  const runGraph = new RunGraph();
   const node = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
-  model.load({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
-  model.applyEvents([{ ...node, status: "running", ended_at: null }], "1-5");
-  const timeline = new Timeline(model, { onSelect() {} });
+  runGraph.load({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
+  runGraph.applyEvents([{ ...node, status: "running", ended_at: null }], "1-5");
+  const timeline = new Timeline(runGraph, { onSelect() {} });
   document.body.append(timeline.element);
   timeline.draw();
   window.completeNode_ = () => {
-    model.applyEvents([{ ...node, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
+    runGraph.applyEvents([{ ...node, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
     timeline.update();
   };
   window.loadSnapshot_ = (cursor) => {
     const nodes = [{ node_id: "one", status: "running" }, { node_id: "two", status: "pending" }];
-    model.load({ nodes, edges: [], cursor });
-    return model.counts();
+    runGraph.load({ nodes, edges: [], cursor });
+    return runGraph.counts();
   };
 }"""
 

@@ -72,16 +72,17 @@ SEND_CHAT_REQUEST = """() => {
   });
 }"""
 LOAD_OLDER_GRAPH = """async () => {
-  const { Model } = await import("/console/js/model.js");
-  const model = new Model();
+  const { RunGraph } = await import("/console/js/run_graph.js");
+  const runGraph = new RunGraph();
   const node = { node_id: "one", title: "One", group: "round 1" };
   const snapshot = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
-  model.load(snapshot({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
-  model.applyEvents([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
+  runGraph.load(snapshot({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
+  runGraph.applyEvents([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
   const rows = [];
   for (const at of ["1-7", "1-11"]) {
-    model.load(snapshot({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
-    const { title, status, attempts, reason = null, group } = model.find("one");
+    const reasonField = at === "1-7" ? { reason: "waits for its turn" } : {};
+    runGraph.load(snapshot({ at, status: "waiting", attempts: 1, ...reasonField }));
+    const { title, status, attempts, reason = null, group } = runGraph.find("one");
     rows.push([title, status, attempts, reason, group]);
   }
   return rows;

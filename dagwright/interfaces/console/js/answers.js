@@ -1,4 +1,4 @@
-// A card for one open request: its prompt and a form for the answer, depending on its type.
+// A card for one open request: its prompt, and a form for the answer. The type of the request determines the form.
 
 import { runPath } from "./api.js";
 import { announce, el, fill, jsonBlock } from "./dom.js";

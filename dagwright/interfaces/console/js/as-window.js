@@ -1,3 +1,3 @@
-// Defines `window`, which workers do not have, for the layout library.
+// Defines `window` for the layout library, because web workers have no `window`.
 
 self.window = self;

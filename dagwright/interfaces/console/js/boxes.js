@@ -2,7 +2,7 @@
 
 import { svg } from "./dom.js";
 import { cutToWidth } from "./text_width.js";
-import { itemsKey } from "./model.js";
+import { itemsKey } from "./run_graph.js";
 import { countText, SIGNS, stateLabel } from "./states.js";
 
 const WIDTH = 176;
@@ -11,7 +11,7 @@ const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
 const TEXT_LEFT = 28; // x of the text, to the right of the sign of the state
 const TEXT_WIDTH = WIDTH - TEXT_LEFT - 8;
-const OPENER_WIDTH = 44; // of the control that shows or hides the items of a map node
+const OPENER_WIDTH = 44; // width of the control that shows or hides the items of a node
 /** Font sizes in px, as in console.css. */
 const NAME_SIZE = 13;
 const SUB_SIZE = 11;
@@ -20,13 +20,13 @@ const MAX_SIGNS_ZOOMED_OUT = 300;
 const GROUP_STATE_ORDER = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
 export class Boxes {
-  #model;
+  #runGraph;
   #entries = new Map(); // key -> {box, element, isZoomedOut}
   #drawing = null;
   currentKey = null; // key of the box that Tab reaches
 
-  constructor(model) {
-    this.#model = model;
+  constructor(runGraph) {
+    this.#runGraph = runGraph;
     this.element = svg("g");
   }
 
@@ -85,8 +85,8 @@ export class Boxes {
     for (const key of keys) {
       const entry = this.#entries.get(key);
       if (entry) this.#fill(entry);
-      const node = this.#model.nodes.get(key);
-      if (node && this.#model.openGroups.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#entries.has(id)) this.#fill(this.#entries.get(id));
+      const node = this.#runGraph.nodes.get(key);
+      if (node && this.#runGraph.openGroups.has(itemsKey(key))) for (const id of this.#runGraph.items.get(key).keys()) if (this.#entries.has(id)) this.#fill(this.#entries.get(id));
     }
   }
 
@@ -123,14 +123,14 @@ export class Boxes {
   }
 
   #nodeContent(box) {
-    const node = this.#model.find(box.id) ?? { status: "pending" };
-    const items = box.mapNodeId === undefined ? this.#model.items.get(box.id) : undefined;
+    const node = this.#runGraph.find(box.id) ?? { status: "pending" };
+    const items = box.mapNodeId === undefined ? this.#runGraph.items.get(box.id) : undefined;
     const name = node.title || box.id;
     const caption = `${stateLabel(node.status)}${node.partial ? " in part" : ""}`;
     const attemptText = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
     const completedItems = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
     const itemsText = items ? `, ${completedItems} of ${items.size} items completed` : "";
-    const isOpen = items && this.#model.openGroups.has(itemsKey(box.id));
+    const isOpen = items && this.#runGraph.openGroups.has(itemsKey(box.id));
     return {
       state: node.status,
       label: [`${name}: ${caption}${attemptText}${itemsText}`, node.tool, node.group].filter(Boolean).join(", "),
@@ -145,7 +145,7 @@ export class Boxes {
   }
 
   #groupContent(box) {
-    const counts = this.#model.counts(box.members);
+    const counts = this.#runGraph.counts(box.members);
     const state = GROUP_STATE_ORDER.find((status) => counts[status]) ?? "completed";
     const total = box.members.length;
     return {

@@ -39,7 +39,8 @@ export function followAnswer(request, { handlers, signal }) {
 }
 
 async function openStream({ path, headers = {}, ...rest }, { handlers, onResponse, onActivity, signal }) {
-  // No watchdog before the response to a chat request: the model that chooses the route may take long.
+  // The first call of `onActivity` starts the watchdog. For a chat request, the watchdog starts only with the response,
+  // because the model that chooses the route may take long.
   if (rest.method !== "POST") onActivity();
   const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
   onResponse();

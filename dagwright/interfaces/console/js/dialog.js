@@ -20,9 +20,11 @@ export function runName(run) {
  * Opens a dialog.
  *
  * run: the run of the command, `{run_id, title}`, which the dialog shows.
- * content: elements; `focus` gets the focus first, by default the first field.
+ * content: elements of the dialog.
+ * focus: the element that gets the focus first. Default: the first field.
  * actions: buttons, [{label, isMain, isDangerous, perform}]. If `perform` returns a text, the dialog is closed and the
- *     text is announced. If `perform` returns undefined, the dialog stays open. Its errors are shown in the dialog.
+ *     text is announced. If `perform` returns undefined, the dialog stays open. If `perform` throws an error, the dialog
+ *     shows the error.
  *
  * Returns the dialog.
  */

@@ -6,11 +6,11 @@ import { stateMark, stateLabel } from "./states.js";
 const MAX_MATCHES = 30;
 
 export class Finder {
-  #model;
+  #runGraph;
   #onFound;
 
-  constructor(model, { onFound }) {
-    this.#model = model;
+  constructor(runGraph, { onFound }) {
+    this.#runGraph = runGraph;
     this.#onFound = onFound;
     this.list = el("ul", { class: "found", hidden: true, "aria-label": "Found" });
     this.field = el("input", {
@@ -39,7 +39,7 @@ export class Finder {
   }
 
   #findMatches(query) {
-    const nodes = [...this.#model.nodes.values()];
+    const nodes = [...this.#runGraph.nodes.values()];
     const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateLabel(node.status)}`.toLowerCase();
     return nodes.filter((node) => searchText(node).includes(query));
   }

@@ -85,24 +85,24 @@ function isSame(left, right) {
 }
 
 function differenceOf({ fork_run_id: forkRunId, difference }) {
-  const { reused, runs, reused_if_unchanged: reusedIfUnchanged, decided_later: decidedLater, omitted } = difference;
-  const rows = runs.slice(0, MAX_LISTED_NODES).map((node) =>
+  const { reused, runs: executedNodes, reused_if_unchanged: reusedIfUnchanged, decided_later: decidedLater, omitted } = difference;
+  const rows = executedNodes.slice(0, MAX_LISTED_NODES).map((node) =>
     el("tr", {}, el("td", {}, el("code", {}, node.node_id)), el("td", {}, node.reason), el("td", {}, EFFECTS[node.effects] ?? node.effects ?? "")),
   );
   return [
     el("h3", {}, `The fork is ${forkRunId}`),
-    runs.length > 0 && [
-      el("h4", {}, `Executed immediately (${runs.length.toLocaleString("en")})`),
+    executedNodes.length > 0 && [
+      el("h4", {}, `Executed immediately (${executedNodes.length.toLocaleString("en")})`),
       el("div", { class: "scroll" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((heading) => el("th", { scope: "col" }, heading)))),
         el("tbody", {}, rows))),
-      runs.length > MAX_LISTED_NODES && el("p", { class: "hint" }, `and ${(runs.length - MAX_LISTED_NODES).toLocaleString("en")} more`),
+      executedNodes.length > MAX_LISTED_NODES && el("p", { class: "hint" }, `and ${(executedNodes.length - MAX_LISTED_NODES).toLocaleString("en")} more`),
     ],
     nodeList("Reused", reused),
     nodeList("Reused if their inputs are unchanged", reusedIfUnchanged),
     nodeList("Decided later", decidedLater),
     nodeList("Not reused, because a model plans again (at new cost)", omitted),
-    runs.length + decidedLater.length + reusedIfUnchanged.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
+    executedNodes.length + decidedLater.length + reusedIfUnchanged.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }
 

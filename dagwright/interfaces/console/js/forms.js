@@ -26,14 +26,14 @@ export function schemaForm(schema, { value, label, emptyNote } = {}) {
     element,
     read() {
       const problems = [];
-      field.clear();
+      field.clearProblems();
       const fieldValue = field.read(problems);
       problems[0]?.field.focus();
       return { value: fieldValue, problems: problems.map(({ path, message }) => ({ path, message })) };
     },
     peek() {
       const fieldValue = field.read([]);
-      field.clear();
+      field.clearProblems();
       return fieldValue;
     },
     focus: () => field.focus(),
@@ -111,7 +111,7 @@ function addLabel(spec, control, { group = false } = {}) {
       error.hidden = false;
       control.setAttribute("aria-invalid", "true");
     },
-    clear() {
+    clearProblem() {
       error.hidden = true;
       error.textContent = "";
       control.removeAttribute("aria-invalid");
@@ -143,7 +143,7 @@ function createField(spec, parts, read, focus) {
   const field = {
     element: parts.element,
     focus,
-    clear: parts.clear,
+    clearProblems: parts.clearProblem,
     read(problems) {
       try {
         return read();
@@ -232,14 +232,14 @@ function choiceField(spec) {
   return createField(spec, addLabel(spec, control, { group: true }), read, () => inputs[0].focus());
 }
 
-/** A form for any JSON value; options as in `schemaForm`. */
+/** A form for any JSON value; an empty form is a problem if `required`. The other options are as in `schemaForm`. */
 export function jsonForm({ value, label, required = true }) {
   const field = jsonField({ value, label, required, path: [], root: {}, schema: {} });
   return {
     element: field.element,
     read() {
       const problems = [];
-      field.clear();
+      field.clearProblems();
       return { value: field.read(problems), problems };
     },
     focus: () => field.focus(),
@@ -292,13 +292,13 @@ function objectField(spec) {
   return {
     element,
     focus: () => fields[0]?.focus(),
-    clear: () => fields.forEach((field) => field.clear()),
+    clearProblems: () => fields.forEach((field) => field.clearProblems()),
     read(problems) {
       const fieldProblems = [];
       const entries = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, each]) => each !== undefined);
       // An optional object without any value is omitted.
       if (!required && entries.length === 0) {
-        fields.forEach((field) => field.clear());
+        fields.forEach((field) => field.clearProblems());
         return undefined;
       }
       problems.push(...fieldProblems);
@@ -364,9 +364,9 @@ function listField(spec) {
   const read = field.read;
   return {
     ...field,
-    clear() {
-      parts.clear();
-      fields.forEach((each) => each.clear());
+    clearProblems() {
+      parts.clearProblem();
+      fields.forEach((each) => each.clearProblems());
     },
     read(problems) {
       const emptyList = read(problems);

@@ -6,14 +6,14 @@
 import { Boxes } from "./boxes.js";
 import { announce, el, fill, svg } from "./dom.js";
 import { Finder } from "./finder.js";
-import { isPartOf } from "./model.js";
+import { isPartOf } from "./run_graph.js";
 import { Viewport } from "./viewport.js";
 
 const MIN_READABLE_SCALE = 0.5; // scale below which text is hidden
 const MARGIN = 400; // width of the area around the visible part that is also drawn, in px
 
 export class GraphView {
-  #model;
+  #runGraph;
   #onSelect;
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
   #layoutNumber = 0;
@@ -27,19 +27,19 @@ export class GraphView {
   #hasFitted = false;
   #target = null; // {key, focus} of the box to go to after the layout
 
-  constructor(model, { onSelect }) {
-    this.#model = model;
+  constructor(runGraph, { onSelect }) {
+    this.#runGraph = runGraph;
     this.#onSelect = onSelect;
     this.lines = svg("path", { class: "edge" });
     this.selectedLines = svg("path", { class: "edge near" });
-    this.boxes = new Boxes(model);
+    this.boxes = new Boxes(runGraph);
     this.scene = svg("g", {}, this.lines, this.selectedLines, this.boxes.element);
     this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys follow the edges, Enter opens a box." }, this.scene);
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.openGroupButtons = el("span", { class: "opened" });
     this.foldButton = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#toggleFold() }, "Fold");
     this.viewport = new Viewport(this.canvas, { onMove: () => this.#handleViewChange(), onTap: (target) => this.#handleTap(target) });
-    this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
+    this.finder = new Finder(runGraph, { onFound: (id) => this.#goTo(id) });
     const button = (caption, label, onclick) => el("button", { type: "button", "aria-label": label, title: label, onclick }, caption);
     this.element = el(
       "section",
@@ -64,9 +64,9 @@ export class GraphView {
     this.resizeObserver.observe(this.canvas);
   }
 
-  /** Draw the model, for the first time or after a change of nodes, edges or open groups. */
+  /** Draw the graph, for the first time or after a change of nodes, edges or open groups. */
   draw() {
-    const drawing = this.#model.boxes();
+    const drawing = this.#runGraph.boxes();
     const signature = `${drawing.boxes.map((box) => box.key).join("\n")}\n\n${drawing.edges.length}`;
     if (signature === this.#signature && this.#drawing?.centers) {
       Object.assign(this.#drawing, { boxes: drawing.boxes, boxOf: drawing.boxOf });
@@ -93,11 +93,11 @@ export class GraphView {
       this.#drawing.edgesOfBox[to][0].push(edge);
     });
     const groups = this.#drawing.boxes.filter((box) => box.members).length;
-    const nodes = this.#model.nodes.size;
+    const nodes = this.#runGraph.nodes.size;
     this.summary.textContent = `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#showOpenGroups();
-    this.foldButton.hidden = !this.#model.hasGroups;
+    this.foldButton.hidden = !this.#runGraph.hasGroups;
     if (!this.#hasFitted) this.viewport.fit(width, height, { minScale: groups ? MIN_READABLE_SCALE : 0 });
     this.#hasFitted = true;
     this.#redraw();
@@ -114,7 +114,7 @@ export class GraphView {
   /** Mark the selected node; `null` removes the mark. */
   select(id) {
     this.#selectedId = id;
-    if (id !== null && this.#model.find(id)) this.#goTo(id, { focus: false });
+    if (id !== null && this.#runGraph.find(id)) this.#goTo(id, { focus: false });
     this.#redraw();
   }
 
@@ -182,22 +182,22 @@ export class GraphView {
 
   #activate(box, { isOpener = false } = {}) {
     if (box.members) this.#toggle(box.key, box.label);
-    else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#model.find(box.id).title || box.id}`);
+    else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#runGraph.find(box.id).title || box.id}`);
     else this.#onSelect(box.id);
   }
 
   /** Switch between one box per group and one box per node. */
   #toggleFold() {
-    this.#model.isFolded = !this.#model.isFolded;
-    this.#model.openGroups.clear();
-    this.foldButton.setAttribute("aria-pressed", String(this.#model.isFolded));
+    this.#runGraph.isFolded = !this.#runGraph.isFolded;
+    this.#runGraph.openGroups.clear();
+    this.foldButton.setAttribute("aria-pressed", String(this.#runGraph.isFolded));
     this.draw();
   }
 
   /** Open a group and go to its first member, or close the group. */
   #toggle(key, label) {
-    this.#model.toggle(key, label);
-    const member = this.#model.openGroups.has(key) && this.#model.boxes().boxes.find((box) => box.openGroup?.key === key || isPartOf(box.key, key));
+    this.#runGraph.toggle(key, label);
+    const member = this.#runGraph.openGroups.has(key) && this.#runGraph.boxes().boxes.find((box) => box.openGroup?.key === key || isPartOf(box.key, key));
     this.#target = member ? { key: member.key, focus: true } : null;
     this.draw();
   }
@@ -205,12 +205,12 @@ export class GraphView {
   #showOpenGroups() {
     const close = (key, label) =>
       el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
-    fill(this.openGroupButtons, [...this.#model.openGroups].map(([key, label]) => close(key, label)));
+    fill(this.openGroupButtons, [...this.#runGraph.openGroups].map(([key, label]) => close(key, label)));
   }
 
   /** Go to a node, and open its groups. */
   #goTo(id, { focus = true } = {}) {
-    this.#model.reveal(id);
+    this.#runGraph.reveal(id);
     this.#target = { key: id, focus };
     this.draw();
     if (this.#drawing?.centers && this.#drawing.indexes.has(id)) this.#show(this.#target);

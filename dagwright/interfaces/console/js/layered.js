@@ -21,36 +21,36 @@ export function layeredLayout(sizes, edges, { nodeGap = 12, levelGap = 60 } = {}
     dependencies[to].push(from);
   }
   const levels = levelsOf(dependencies, dependents);
-  const position = new Float64Array(sizes.length);
-  levels.forEach((level) => level.forEach((node, index) => (position[node] = index - level.length / 2)));
+  const positions = new Float64Array(sizes.length);
+  levels.forEach((level) => level.forEach((node, index) => (positions[node] = index - level.length / 2)));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
     const neighbours = isForward ? dependencies : dependents;
-    for (const level of isForward ? levels : [...levels].reverse()) orderLevel(level, neighbours, position);
+    for (const level of isForward ? levels : [...levels].reverse()) orderLevel(level, neighbours, positions);
   }
   return placeNodes(sizes, edges, levels, { nodeGap, levelGap, dependencies, dependents });
 }
 
-function orderLevel(level, neighbours, position) {
+function orderLevel(level, neighbours, positions) {
   const averages = new Map(
     level.map((node) => {
       const nodes = neighbours[node];
-      return [node, nodes.length ? nodes.reduce((sum, each) => sum + position[each], 0) / nodes.length : position[node]];
+      return [node, nodes.length ? nodes.reduce((sum, each) => sum + positions[each], 0) / nodes.length : positions[node]];
     }),
   );
-  level.sort((a, b) => averages.get(a) - averages.get(b) || position[a] - position[b]);
-  level.forEach((node, index) => (position[node] = index - level.length / 2));
+  level.sort((a, b) => averages.get(a) - averages.get(b) || positions[a] - positions[b]);
+  level.forEach((node, index) => (positions[node] = index - level.length / 2));
 }
 
 function levelsOf(dependencies, dependents) {
   const levelOf = dependencies.map(() => 0);
-  const missingCounts = dependencies.map((nodes) => nodes.length);
+  const remainingDependencyCounts = dependencies.map((nodes) => nodes.length);
   const readyNodes = dependencies.flatMap((nodes, node) => (nodes.length ? [] : [node]));
   for (let index = 0; index < readyNodes.length; index += 1) {
     for (const dependent of dependents[readyNodes[index]]) {
       levelOf[dependent] = Math.max(levelOf[dependent], levelOf[readyNodes[index]] + 1);
-      missingCounts[dependent] -= 1;
-      if (missingCounts[dependent] === 0) readyNodes.push(dependent);
+      remainingDependencyCounts[dependent] -= 1;
+      if (remainingDependencyCounts[dependent] === 0) readyNodes.push(dependent);
     }
   }
   const levels = [];
@@ -84,7 +84,7 @@ function placeNodes(sizes, edges, levels, { nodeGap, levelGap, dependencies, dep
   return { centers, lines, width: Math.max(0, x - levelGap), height: bottom - top };
 }
 
-/** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
+/** Move the nodes of a level next to their neighbours. The nodes keep their order, and do not overlap. */
 function moveLevel(level, neighbours, centers, sizes, nodeGap) {
   const stacks = [];
   for (const node of level) {

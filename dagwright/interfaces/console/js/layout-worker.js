@@ -1,5 +1,5 @@
-// Computes graph layouts in a Web Worker, with the library dagre: its edges avoid nodes. Graphs that are too large for
-// dagre get a simple layered layout.
+// Computes graph layouts in a Web Worker, with the library dagre, which leads edges around nodes. Graphs that are too
+// large for dagre get a simple layered layout.
 
 import "./as-window.js";
 import "../layout/dagre.js";

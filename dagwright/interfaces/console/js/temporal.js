@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { el } from "./dom.js";
 
-const RUNS_PATH = "/v1/runs?limit=1"; // its response has the URL of all runs in the Temporal UI
+const RUNS_PATH = "/v1/runs?limit=1"; // the response has the URL of all runs in the Temporal UI
 let pendingUrl = null;
 
 /** A link to a run in the Temporal UI, or to all runs; hidden while the URL is unknown. */

@@ -1,4 +1,4 @@
-// The timeline: one row per node, in the order of their starts.
+// The timeline: one row per started node, in the order in which the nodes started.
 
 import { el, fill } from "./dom.js";
 import { SIGNS, stateMark, stateLabel } from "./states.js";
@@ -8,15 +8,15 @@ const MAX_ROWS = 500;
 const PAUSE_FACTOR = 20; // the pause after drawing is at least twenty times as long as the drawing
 
 export class Timeline {
-  #model;
+  #runGraph;
   #onSelect;
   #rows = new Map();
   #timer = null;
   #selectedId = null;
   #nextDrawMs = 0; // time from which the timeline may be drawn again
 
-  constructor(model, { onSelect }) {
-    this.#model = model;
+  constructor(runGraph, { onSelect }) {
+    this.#runGraph = runGraph;
     this.#onSelect = onSelect;
     this.list = el("ol", { "aria-label": "Nodes in the order of their starts", tabindex: "0" });
     this.summary = el("p", { class: "hint" });
@@ -58,7 +58,7 @@ export class Timeline {
   }
 
   #drawRows() {
-    const startedNodes = [...this.#model.nodes.values()].filter((node) => node.started_at);
+    const startedNodes = [...this.#runGraph.nodes.values()].filter((node) => node.started_at);
     startedNodes.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
     const visibleNodes = startedNodes.slice(-MAX_ROWS);
     const now = Date.now();

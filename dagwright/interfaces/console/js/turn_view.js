@@ -10,7 +10,7 @@ import { countText, ENDED_NODE_STATES, stateMark, stateLabel } from "./states.js
 import { temporalLink } from "./temporal.js";
 import { userName } from "./user_name.js";
 
-const NODES_SHOWN = 40;
+const MAX_SHOWN_NODES = 40;
 const POLL_MS = 3000; // between two reads of the open requests
 const ANSWER_DELAY_MS = 200;
 
@@ -177,7 +177,7 @@ export class TurnView {
       const entries = [...this.nodes];
       const counts = {};
       for (const [, { status }] of entries) counts[status] = (counts[status] ?? 0) + 1;
-      const visibleEntries = entries.length <= NODES_SHOWN ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
+      const visibleEntries = entries.length <= MAX_SHOWN_NODES ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, MAX_SHOWN_NODES);
       const omittedCount = entries.length - visibleEntries.length;
       this.progress.hidden = entries.length === 0;
       this.progressSummary.textContent = `Progress: ${countText(counts)}`;

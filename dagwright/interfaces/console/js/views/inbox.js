@@ -16,7 +16,7 @@ export async function mount(root, { api, params }) {
   let omittedRuns = [];
   const fullRequests = new Map(); // complete documents of requests that the inbox shortens
   let maxShown = PAGE_SIZE;
-  let nodeCounts = new Map();
+  let requestCountsByNode = new Map();
   let timer = null;
   let isUnmounted = false;
   let pendingRefresh = null;
@@ -60,8 +60,8 @@ export async function mount(root, { api, params }) {
       else if (!card.isDone) card.element.remove();
       cards.delete(key);
     }
-    nodeCounts = new Map();
-    for (const each of requests) nodeCounts.set(nodeKeyOf(each), (nodeCounts.get(nodeKeyOf(each)) ?? 0) + 1);
+    requestCountsByNode = new Map();
+    for (const each of requests) requestCountsByNode.set(nodeKeyOf(each), (requestCountsByNode.get(nodeKeyOf(each)) ?? 0) + 1);
     const matchingRequests = filteredRequests();
     const visibleKeys = new Set();
     for (const request of matchingRequests.slice(0, maxShown)) {
@@ -88,7 +88,7 @@ export async function mount(root, { api, params }) {
   function makeCard(request) {
     const card = requestCard(request, {
       api,
-      countRequestsOfNode: () => nodeCounts.get(nodeKeyOf(request)) ?? 1,
+      countRequestsOfNode: () => requestCountsByNode.get(nodeKeyOf(request)) ?? 1,
       onDone: () => {
         card.isDone = true;
         refresh();

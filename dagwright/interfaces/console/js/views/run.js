@@ -5,7 +5,7 @@ import { Detail } from "../detail.js";
 import { announce, el, fill } from "../dom.js";
 import { followEvents, isFinalEvent } from "../events.js";
 import { GraphView } from "../graph.js";
-import { Model } from "../model.js";
+import { RunGraph } from "../run_graph.js";
 import { countText, ENDED_RUN_STATES, stateMark, stateLabel } from "../states.js";
 import { steeringButtons, steeringKey } from "../steering.js";
 import { timeBetweenText, timeText } from "../times.js";
@@ -17,7 +17,7 @@ const MIN_READ_PAUSE_MS = 500;
 
 export async function mount(root, { api, params, go }) {
   const runId = params.id;
-  const model = new Model();
+  const runGraph = new RunGraph();
   let runDocument = null;
   let stopFollowing = () => {};
   let isUnmounted = false;
@@ -35,8 +35,8 @@ export async function mount(root, { api, params, go }) {
   const notes = el("div", { class: "notes" });
   const outcome = el("div", { class: "outcome" });
   const select = (node) => go(runAddress(runId, node));
-  const graph = new GraphView(model, { onSelect: select });
-  const timeline = new Timeline(model, { onSelect: select });
+  const graph = new GraphView(runGraph, { onSelect: select });
+  const timeline = new Timeline(runGraph, { onSelect: select });
   const detail = new Detail(runId, { api, go, createCommands: steeringButtons, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
   fill(
     root,
@@ -51,10 +51,10 @@ export async function mount(root, { api, params, go }) {
 
   /** Read the run and its graph, and follow the events. For large runs, follow only the events after the graph's cursor. */
   async function load() {
-    const [document, graphDocument] = await Promise.all([api.get(runPath(runId)), api.get(runPath(runId, "/graph"))]);
+    const [loadedDocument, graphDocument] = await Promise.all([api.get(runPath(runId)), api.get(runPath(runId, "/graph"))]);
     if (isUnmounted) return;
-    runDocument = document;
-    model.load(graphDocument);
+    runDocument = loadedDocument;
+    runGraph.load(graphDocument);
     updateHead();
     graph.draw();
     timeline.draw();
@@ -71,16 +71,16 @@ export async function mount(root, { api, params, go }) {
     } else if (name.startsWith("run.")) {
       runDocument = { ...runDocument, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
       updateHead();
-      if (model.differsFrom(data.node_counts)) scheduleGraphRead();
+      if (runGraph.differsFromCounts(data.node_counts)) scheduleGraphRead();
     }
   }
 
   function applyNodeChanges(changes, id) {
-    const changedIds = model.applyEvents(changes, id);
+    const changedIds = runGraph.applyEvents(changes, id);
     graph.updateStates(changedIds);
     timeline.update();
     if (selectedId !== null && changes.some((node) => node.node_id === selectedId)) detail.show(selectedId);
-    if (model.hasUnknownNodes) scheduleGraphRead();
+    if (runGraph.hasUnknownNodes) scheduleGraphRead();
   }
 
   /**
@@ -94,7 +94,7 @@ export async function mount(root, { api, params, go }) {
       try {
         const graphDocument = await api.get(runPath(runId, "/graph"));
         if (isUnmounted) return;
-        model.load(graphDocument);
+        runGraph.load(graphDocument);
         graph.draw();
         timeline.update();
       } catch (error) {
@@ -126,7 +126,7 @@ export async function mount(root, { api, params, go }) {
   function updateHead() {
     title.textContent = runDocument.title ?? runId;
     document.title = `${runDocument.title ?? runId} · Dagwright`;
-    const counts = runDocument.counts ?? model.counts();
+    const counts = runDocument.counts ?? runGraph.counts();
     fill(
       facts,
       stateMark(runDocument.status),

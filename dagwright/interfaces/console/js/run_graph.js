@@ -12,12 +12,12 @@ const SEPARATOR = "\u0000";
 /** Defaults of the fields that the document of a node may omit. */
 const EMPTY_FIELDS = { reason: undefined, error: undefined };
 
-/** The map node of an item ID: `each` for `each[2]`; null for the ID of a node. */
+/** The ID of the map node (node with `for_each`) of an item: `each` for `each[2]`; null for the ID of a node. */
 export function mapNodeOf(id) {
   return id.endsWith("]") ? id.slice(0, id.indexOf("[")) : null;
 }
 
-export class Model {
+export class RunGraph {
   /** Node id -> {node_id, title, status, tool, attempts, reason, started_at, ended_at, error}. */
   nodes = new Map();
   /** Id of a node with items -> item id -> document of the item, with the same fields. */
@@ -82,8 +82,8 @@ export class Model {
     return counts;
   }
 
-  /** Whether the node counts of a run differ from those of the loaded nodes. */
-  differsFrom(counts) {
+  /** Whether the counts of the loaded nodes by state differ from `counts`. */
+  differsFromCounts(counts) {
     const loadedCounts = this.counts();
     const states = new Set([...Object.keys(counts), ...Object.keys(loadedCounts)]);
     return [...states].some((status) => (counts[status] ?? 0) !== (loadedCounts[status] ?? 0));
@@ -231,14 +231,14 @@ export function itemsKey(id) {
 /** Node ID -> level. Assumes that the graph has no cycles, like every valid plan. */
 function levelsOf(ids, dependencies, dependents) {
   const levels = new Map(ids.map((id) => [id, 0]));
-  const missingCounts = new Map(ids.map((id) => [id, dependencies.get(id).length]));
-  const readyIds = ids.filter((id) => missingCounts.get(id) === 0);
+  const remainingDependencyCounts = new Map(ids.map((id) => [id, dependencies.get(id).length]));
+  const readyIds = ids.filter((id) => remainingDependencyCounts.get(id) === 0);
   for (let index = 0; index < readyIds.length; index += 1) {
     const nextLevel = levels.get(readyIds[index]) + 1;
     for (const dependent of dependents.get(readyIds[index])) {
       if (nextLevel > levels.get(dependent)) levels.set(dependent, nextLevel);
-      missingCounts.set(dependent, missingCounts.get(dependent) - 1);
-      if (missingCounts.get(dependent) === 0) readyIds.push(dependent);
+      remainingDependencyCounts.set(dependent, remainingDependencyCounts.get(dependent) - 1);
+      if (remainingDependencyCounts.get(dependent) === 0) readyIds.push(dependent);
     }
   }
   return levels;
