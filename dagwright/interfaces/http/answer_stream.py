@@ -134,14 +134,14 @@ class AnswerStream:
         await self._answer.discard_superseded_text(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
-        """Return the progress events of a moment; may be empty. One event of the stream contains all of them."""
+        """Return the progress events of a moment, if any. One event of the stream contains all of them."""
         events = [*self._progress.events(moment)]
         self._last_moment = moment if moment.has_ended_or_waits else None
         self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
         return events
 
     def final_progress(self, error: ApiError | None = None) -> list[Event]:
-        """Return the progress events that report the run status after the answer; may be empty.
+        """Return the progress events that report the run status after the answer, if any.
 
         One event of the stream contains all of them.
 

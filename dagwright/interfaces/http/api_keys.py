@@ -1,4 +1,4 @@
-"""API keys: a file with their hashes, which every gateway with the same state folder reads.
+"""API keys. A file contains their hashes; every gateway with the same state folder reads this file.
 
 A key is `dw-ID-SECRET`. The file has the SHA-256 of the secret: 32 random bytes cannot be guessed, so a slow hash is
 not needed. The file is written to a temporary name and renamed, so readers see the old or the new content.
@@ -128,7 +128,7 @@ class KeyFile:
         return key.caller if key is not None and is_match and prefix == PREFIX else None
 
     def add(self, owner: str, scopes: Iterable[KeyScope], *, weight: float | None = None) -> tuple[Key, str]:
-        """Add a key; return it and its text, which is not stored.
+        """Add a key. Return the stored key, and the text that clients send. The text is not stored.
 
         Raises:
             KeyRejected: the owner name or the weight is invalid.

@@ -89,7 +89,7 @@ async def complete(
 ) -> Response:
     """Answer with the model or with a durable run, depending on `routing_mode` and the model.
 
-    A run continues if the connection drops. Send the same `Idempotency-Key`, or the ID of an event of its stream as
+    A run continues if the connection drops. Send the same `Idempotency-Key`, or the ID of an event of the stream as
     `Last-Event-ID`, to resume the answer.
     """
     fields = body.model_dump(exclude_unset=True)

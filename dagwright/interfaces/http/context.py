@@ -97,7 +97,7 @@ class GatewayContext:
         return self.server
 
     async def visible_run(self, run: str) -> str:
-        """Return the ID of a run that the caller sees.
+        """Return the ID unchanged if the caller sees the run.
 
         Raises:
             RunNotFound: there is no such run, or it belongs to another owner.
@@ -105,7 +105,7 @@ class GatewayContext:
         """
         checked_run_id(run)
         if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run)):
-            # The same error as for a missing run, so that it does not reveal runs of other owners.
+            # The same error as for a missing run, because the error must not reveal runs of other owners.
             raise RunNotFound(f"there is no run {run!r:.200}")
         return run
 

@@ -69,7 +69,7 @@ class ApiError(Exception):
     """An error response.
 
     Args:
-        code: machine-readable code; a plain string is the code of a failed run or plan problem.
+        code: machine-readable code; a plain string is the code of a failed run or of a plan problem.
         param: the invalid field of the request.
         run_fields: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.

@@ -245,8 +245,8 @@ def _is_wrapped(value: Mapping[str, Any], request: RequestDocument) -> bool:
     schema = request.get("schema") or {}
     fields = schema.get("properties")
     has_data_field = isinstance(fields, Mapping) and "data" in fields
-    # If the schema itself has a field `data`, the value is ambiguous. It counts as wrapped unless it is valid as a
-    # whole and its field `data` is not.
+    # If the schema itself has a field `data`, the value is ambiguous. The value counts as unwrapped only if the whole
+    # value matches the schema, and the content of `data` does not.
     return not has_data_field or _is_valid(value["data"], schema) or not _is_valid(value, schema)
 
 

@@ -17,7 +17,7 @@ _MIB = 1024 * _KIB
 class BodyLimit:
     """Maximum size of a body, and maximum number of its JSON values.
 
-    The number is limited because a parsed value takes up to 60 times its bytes.
+    The number is limited because a parsed value can take 60 times as much memory as its JSON text.
     """
 
     max_bytes: int

@@ -1,4 +1,4 @@
-"""Plans in requests: add their published sub-plans, and check them outside the event loop."""
+"""Plans in requests: add the published sub-plans, and check the plans outside the event loop."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar

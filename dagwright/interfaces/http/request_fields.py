@@ -121,7 +121,7 @@ class ChatBody(BaseModel):
     )
     tool_choice: str | JsonObject | None = None
     response_format: JsonObject | None = Field(
-        default=None, description="`json_schema` or `json_object`: the answer of a run is validated against it."
+        default=None, description="`json_schema` or `json_object`: the answer of a run must have this format."
     )
     functions: JsonObjects | None = Field(default=None, description="Deprecated form of `tools`.")
     function_call: str | JsonObject | None = Field(default=None, description="Deprecated form of `tool_choice`.")

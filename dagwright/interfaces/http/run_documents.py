@@ -132,8 +132,8 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
     """Return the run of the current turn of a session, or of its last turn if none is running.
 
     Args:
-        cursor: cursor of the client. If its run is a turn of the session, return the run of the cursor. If the
-            client has received the last event of that run, return the next run.
+        cursor: cursor of the client. If the run of the cursor is a turn of the session, return that run. If the client
+            has received the last event of that run, return the next run.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.

@@ -108,11 +108,11 @@ class AnswerForm:
     output_form: OutputForm | None = None
 
 
-ANY_FORM = AnswerForm()
+DEFAULT_FORM = AnswerForm()
 
 
 async def outcome_of(
-    context: "GatewayContext", moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM
+    context: "GatewayContext", moment: RunMoment, *, session: str | None, form: AnswerForm = DEFAULT_FORM
 ) -> RunOutcome:
     """Return the outcome of a run at its last moment.
 

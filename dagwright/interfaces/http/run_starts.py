@@ -134,8 +134,8 @@ class RunQuota:
 
 
 START_WAIT_S = 1.0
-"""Seconds that a stream waits for a start, the delivery of an answer, or a model before it sends its headers. An error
-before the headers can still set the HTTP status."""
+"""Maximum seconds that a stream waits for a start, the delivery of an answer, or a model. Then the stream sends its
+headers. An error before the headers can still set the HTTP status."""
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:

@@ -11,8 +11,8 @@ history  position in the history, with checksums of the run status and open requ
 text     number of characters in total, length of the current answer, its checksum, and the node that wrote it
 end      number of closing events, with a checksum of the outcome
 
-Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of their
-checksum. The numbers of a stream increase, with gaps.
+Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of the
+checksum of the text. The numbers of a stream increase, with gaps.
 """
 
 import json
@@ -49,8 +49,8 @@ Up to 500,000 characters need 31 bits.
 _SHORT_CHECKSUM_DIGITS = 3
 """Digits of the checksum of a text in a cursor that was created from a `sequence_number`."""
 _TEXT_FLAG = 1 << _LOW_BITS - 1
-"""Highest of the low bits. It is set for a piece of text, whose checksum is in the other low bits, and not set for a
-closing event."""
+"""Highest of the low bits. If this bit is set, the event is a piece of text, and the other low bits are the checksum of
+the text. Otherwise, the event is a closing event."""
 
 
 class StreamKind(StrEnum):

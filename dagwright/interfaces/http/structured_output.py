@@ -1,8 +1,8 @@
 """Structured output of runs: a JSON Schema for the answer, from `response_format` or from a required function.
 
-Clients request it with `response_format` (`text.format` of a response), or with a function that the model has to call:
-then the arguments of the call are the answer. The schema is validated before a run starts. The answer is validated
-before it is returned.
+Clients send the schema in `response_format` (`text.format` of a response), or in a function that the model has to call.
+In the second case, the arguments of the call are the answer. The schema is validated before a run starts. The answer
+is validated before the gateway returns it.
 """
 
 import hashlib
@@ -134,7 +134,7 @@ def _form_of_required_function(body: ChatBody) -> OutputForm | None:
 def _required_functions(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
     """Return the functions from which the model has to choose, and whether `tool_choice` names a single function.
 
-    An empty list means that the model may choose any function; `None` means that it need not call a function.
+    An empty list means that the model may choose any function; `None` means that the model need not call a function.
     """
     choice = body.tool_choice
     if choice in _ANY_FUNCTION_CHOICES:

@@ -31,7 +31,7 @@ export function nodeKeyOf(request) {
  * sendAnswer: sends an answer, `sendAnswer({answer, all, note})`, and returns the result as text. Default: send to the run.
  * onDone: called when the answer was accepted.
  * countRequestsOfNode: returns the number of open requests of the node, including this request.
- * hidesRun: hides the run of the request.
+ * hidesRun: whether the card hides the run of the request.
  *
  * Returns {element, showClosed, refresh, isTouched, focus}. `isTouched()` returns whether the user has entered something.
  * `showClosed(message)` shows that the request is no longer open, and keeps a draft.

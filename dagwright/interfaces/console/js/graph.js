@@ -17,7 +17,7 @@ export class GraphView {
   #onSelect;
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
   #layoutNumber = 0;
-  #drawing = null; // {boxes, edges, boxOf}, with positions after the layout
+  #drawing = null; // result of RunGraph.boxes() with `indexes` and `numberedEdges`; after the layout also with positions
   #nextDrawing = null; // the drawing whose layout the worker computes
   #signature = "";
   #selectedId = null;
@@ -283,33 +283,33 @@ function intersects(line, { left, top, right, bottom }) {
 
 /** Lines as one path: an S-curve for a line of two points, a smooth curve for more points. */
 function curves(lines) {
-  const r = Math.round;
+  const { round } = Math;
   return lines
     .map((points) => {
       const [x, y] = points[0];
       if (points.length > 2) return smoothCurve(points);
       const [u, v] = points[1];
       const half = (x + u) / 2;
-      return `M${r(x)} ${r(y)}C${r(half)} ${r(y)} ${r(half)} ${r(v)} ${r(u)} ${r(v)}`;
+      return `M${round(x)} ${round(y)}C${round(half)} ${round(y)} ${round(half)} ${round(v)} ${round(u)} ${round(v)}`;
     })
     .join("");
 }
 
 /** Lines as one path that is quick to draw. */
 function straightLines(lines) {
-  const r = Math.round;
-  return lines.map((points) => `M${points.map(([x, y]) => `${r(x)} ${r(y)}`).join("L")}`).join("");
+  const { round } = Math;
+  return lines.map((points) => `M${points.map(([x, y]) => `${round(x)} ${round(y)}`).join("L")}`).join("");
 }
 
 /** A curve through the midpoints between points; the points themselves are control points. */
 function smoothCurve(points) {
-  const r = Math.round;
-  let path = `M${r(points[0][0])} ${r(points[0][1])}`;
+  const { round } = Math;
+  let path = `M${round(points[0][0])} ${round(points[0][1])}`;
   for (let index = 1; index < points.length - 1; index += 1) {
     const [x, y] = points[index];
     const isLast = index === points.length - 2;
     const [u, v] = isLast ? points[index + 1] : [(x + points[index + 1][0]) / 2, (y + points[index + 1][1]) / 2];
-    path += `Q${r(x)} ${r(y)} ${r(u)} ${r(v)}`;
+    path += `Q${round(x)} ${round(y)} ${round(u)} ${round(v)}`;
   }
   return path;
 }

@@ -33,7 +33,7 @@ export class TurnView {
     this.handlers = {
       started: () => this.clearAnswer(),
       run: (id) => this.setRun(id),
-      text: (message) => this.write(message),
+      text: (text) => this.write(text),
       event: (event) => this.addEvent(event),
       offline: (message) => this.showOffline(message),
     };
@@ -142,9 +142,9 @@ export class TurnView {
     return this.runId ? [el("a", { href: `#/runs/${encodeURIComponent(this.runId)}` }, this.runId), temporalLink(this.runId)] : null;
   }
 
-  write(message) {
+  write(text) {
     this.offlineNotice.hidden = true;
-    this.text += message;
+    this.text += text;
     this.answerMarkdown.set(this.text);
   }
 

@@ -103,8 +103,8 @@ export async function mount(root, { api, go }) {
       "form",
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       el("label", {}, "State ", stateSelect),
-      el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: afterTyping((v) => setFilter("title", v)) })),
-      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: afterTyping((v) => setFilter("session_id", v)) })),
+      el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: afterTyping((text) => setFilter("title", text)) })),
+      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: afterTyping((text) => setFilter("session_id", text)) })),
     ),
     notice,
     el(
