@@ -44,7 +44,7 @@ from dagwright.interfaces.http.request_fields import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs, stream_docs
 from dagwright.interfaces.http.run_outcome import RunOutcome
-from dagwright.interfaces.http.run_preparation import reject_rounds_options
+from dagwright.interfaces.http.run_preparation import reject_unsupported_rounds_options
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -98,7 +98,7 @@ async def complete(
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
-    reject_rounds_options(target, options)
+    reject_unsupported_rounds_options(target, options)
     if cursor is None and _is_answered_by_model(options, target, body):
         return await _respond_with_model(context, {**service_body(fields), "model": target.id})
     try:

@@ -295,8 +295,8 @@ def _model_error(failure: ModelFailure) -> ApiError:
     return ApiError(code, str(failure), param="model" if code.status == 404 else None, headers=headers)
 
 
-def _code_of(text: str, *, default: ErrorCode) -> ErrorCode:
-    return next((code for code in ErrorCode if code == text), default)
+def _code_of(value: str, *, default: ErrorCode) -> ErrorCode:
+    return next((code for code in ErrorCode if code == value), default)
 
 
 def plan_error(plan_invalid: PlanInvalid) -> ApiError:

@@ -10,7 +10,7 @@ from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.list_pages import Page, PageDep, next_page
+from dagwright.interfaces.http.list_pages import Page, PageDep, next_page_fields
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import (
     AnswerBody,
@@ -31,7 +31,7 @@ async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     )
     data = [request_document(request) for request in inbox_page.requests]
     omitted = [{"run_id": run, "count": count} for run, count in inbox_page.omitted.items()]
-    return {"object": "list", "data": data, **next_page(inbox_page.cursor), "omitted": omitted}
+    return {"object": "list", "data": data, **next_page_fields(inbox_page.cursor), "omitted": omitted}
 
 
 @router.get(

@@ -32,7 +32,7 @@ def _page(
 PageDep = Annotated[Page, Depends(_page)]
 
 
-def next_page(next_cursor: ListCursor | None) -> dict[str, Any]:
+def next_page_fields(next_cursor: ListCursor | None) -> dict[str, Any]:
     """Return the fields of a list that refer to its next page."""
     return {"has_more": next_cursor is not None, "next": None if next_cursor is None else str(next_cursor)}
 

@@ -20,7 +20,7 @@ from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, s
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of
+from dagwright.interfaces.http.posted_plans import posted_plan_of, run_plan_check
 from dagwright.interfaces.http.request_fields import duration_seconds, run_metadata
 from dagwright.interfaces.http.run_documents import created_run_response, json_response
 from dagwright.interfaces.http.run_models import (
@@ -33,7 +33,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.interfaces.http.targets import reject_unusable
+from dagwright.interfaces.http.targets import reject_unusable_plan
 from dagwright.plans.posted_plans import (
     PreparedPlan,
     RejectedPlan,
@@ -55,7 +55,7 @@ IdempotencyKeyHeader = Annotated[
 async def check(body: PlanBody, context: PlansContextDep, request: Request) -> Response:
     """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
     posted_plan, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
-    return json_response(await check_in_pool(context, request, check_response, posted_plan, tools))
+    return json_response(await run_plan_check(context, request, check_response, posted_plan, tools))
 
 
 @router.post(
@@ -120,7 +120,7 @@ def _find_published_plan(context: GatewayContext, name: str, *, param: str) -> T
     """
     template = context.templates.get(name)
     if template is None:
-        reject_unusable(context, name, param=param)
+        reject_unusable_plan(context, name, param=param)
         hint = suggestion(name, list(context.templates)) or "GET /v1/models lists the published plans as plan/NAME"
         raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {hint}", param=param)
     return template
@@ -139,7 +139,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
     if body.template is None:
         posted_plan, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         prepare = partial(prepare_posted_plan, inputs=body.inputs, policy=policy)
-        prepared_plan = await check_in_pool(context, request, prepare, posted_plan, tools)
+        prepared_plan = await run_plan_check(context, request, prepare, posted_plan, tools)
         if isinstance(prepared_plan, RejectedPlan):
             raise replace(plan_error(prepared_plan.invalid), param=None, errors=prepared_plan.errors)
         return prepared_plan, None

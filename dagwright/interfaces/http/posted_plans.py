@@ -37,7 +37,7 @@ def include_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
     return complete_nodes
 
 
-async def check_in_pool(
+async def run_plan_check(
     context: "GatewayContext", request: Request, function: Callable[P, T], *args: P.args, **keywords: P.kwargs
 ) -> T:
     """Call a function that checks the plan of a request, and return its result. A disconnect cancels the check.
@@ -58,7 +58,9 @@ async def check_in_pool(
     return result[0]
 
 
-def check_nodes_allowed(context: "GatewayContext", content: Mapping[str, Any], answerable_requests: MayAnswer) -> None:
+def reject_forbidden_nodes(
+    context: "GatewayContext", content: Mapping[str, Any], answerable_requests: MayAnswer
+) -> None:
     """Raise `ApiError` if an answer has nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.

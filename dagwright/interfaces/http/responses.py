@@ -63,7 +63,7 @@ from dagwright.interfaces.http.response_items import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.interfaces.http.run_outcome import AnswerForm, outcome_of, run_fields_of
-from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, reject_rounds_options
+from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, reject_unsupported_rounds_options
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -128,7 +128,7 @@ async def create_response(
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
-    reject_rounds_options(target, options)
+    reject_unsupported_rounds_options(target, options)
     previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
     conversation = conversation_of(chat_body.messages, run=previous_run or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
@@ -140,7 +140,7 @@ async def create_response(
             context, body, {**service_body(chat_body.model_dump(exclude_unset=True)), "model": target.id}
         )
     if previous_run is not None and not conversation.answers:
-        options, conversation = await _continue_previous_run(context, previous_run, options, conversation)
+        options, conversation = await _with_previous_run(context, previous_run, options, conversation)
     if body.background and output_form_of(chat_body) is not None:
         message = (
             "background: an answer with a schema is only returned by the request that asks for it; omit background"
@@ -270,10 +270,10 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     return completed_response(response, outcome, run=run)
 
 
-async def _continue_previous_run(
+async def _with_previous_run(
     context: GatewayContext, run: str, options: GatewayOptions, conversation: Conversation
 ) -> tuple[GatewayOptions, Conversation]:
-    """Return the options and conversation of a request that continues a run.
+    """Return the options and conversation of a request that follows an earlier run.
 
     The request becomes a turn of the run's session. If the run has no session, the run becomes an earlier turn of the
     conversation.

@@ -31,7 +31,7 @@ from dagwright.interfaces.http.feedback_calls import (
     questions_with_hint,
     requests_sent_as_calls,
 )
-from dagwright.interfaces.http.posted_plans import check_nodes_allowed, nodes_with_tools
+from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_forbidden_nodes
 from dagwright.interfaces.http.run_starts import headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
@@ -251,7 +251,7 @@ async def deliver_answers(
         if (request := await _open_request(context, answer)) is None:
             continue
         content = parse_answer(request.document, answer.text)
-        check_nodes_allowed(context, content, context.caller.answerable_requests)
+        reject_forbidden_nodes(context, content, context.caller.answerable_requests)
         try:
             content |= await nodes_with_tools(context, request.request_ref, content)
             sent_answer = Answer(content, by, source="tool_result", may_answer=context.caller.answerable_requests)

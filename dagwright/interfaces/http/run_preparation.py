@@ -77,7 +77,7 @@ def prepare_run_start(
     Raises:
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
-    reject_rounds_options(target, options)
+    reject_unsupported_rounds_options(target, options)
     session = None if options.session is None else validated_session_name(context.caller, options.session)
     run = (
         new_run_id()
@@ -109,7 +109,7 @@ def prepare_run_start(
     return RunStart(run, session, request_text, prepare_in_session)
 
 
-def reject_rounds_options(target: Target, options: GatewayOptions) -> None:
+def reject_unsupported_rounds_options(target: Target, options: GatewayOptions) -> None:
     """Raise `ApiError` if a request has options of rounds, and its target is not `profile/rounds`."""
     rounds_options = {
         "max_rounds": options.max_rounds,

@@ -15,7 +15,7 @@ from dagwright.interfaces.http.context import ContextDep, GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.list_pages import PageDep, next_page
+from dagwright.interfaces.http.list_pages import PageDep, next_page_fields
 from dagwright.interfaces.http.request_fields import run_metadata
 from dagwright.interfaces.http.run_documents import (
     AfterParameter,
@@ -70,7 +70,7 @@ async def list_runs(
     summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.cursor)
     items = [_list_item(context, run) for run in summaries]
     return json_response(
-        {"object": "list", "data": items, **next_page(next_cursor), "ui_url": context.visible_server.runs_url()}
+        {"object": "list", "data": items, **next_page_fields(next_cursor), "ui_url": context.visible_server.runs_url()}
     )
 
 

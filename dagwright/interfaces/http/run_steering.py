@@ -22,8 +22,8 @@ from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
-from dagwright.interfaces.http.list_pages import next_page
-from dagwright.interfaces.http.posted_plans import check_nodes_allowed, nodes_with_tools
+from dagwright.interfaces.http.list_pages import next_page_fields
+from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_forbidden_nodes
 from dagwright.interfaces.http.run_models import AnswerBody, CommandBody
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
     """
     requests, _ = await _visible_requests(context, run)
     documents = [request_document(request) for request in requests]
-    return {"object": "list", "data": documents, **next_page(None)}
+    return {"object": "list", "data": documents, **next_page_fields(None)}
 
 
 async def _visible_requests(context: "GatewayContext", run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
@@ -130,7 +130,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = answer_content(target_requests[0].document if target_requests else None, body)
-    check_nodes_allowed(context, content, answerable_requests)
+    reject_forbidden_nodes(context, content, answerable_requests)
     if content.get("nodes") and len(target_requests) > 1:
         raise _invalid_answer_error("nodes are added once: name one request, and omit `all`", param="request_id")
 

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.context import ContextDep, GatewayContext, scope_
 from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.list_pages import PageDep, next_page
+from dagwright.interfaces.http.list_pages import PageDep, next_page_fields
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_documents import (
     AfterParameter,
@@ -76,7 +76,7 @@ async def list_sessions(context: ContextDep, page: PageDep) -> Response:
         limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.cursor
     )
     items = [_public_document(context, view, view.to_list_entry()) for view in sessions]
-    return json_response({"object": "list", "data": items, **next_page(next_cursor)})
+    return json_response({"object": "list", "data": items, **next_page_fields(next_cursor)})
 
 
 @router.get(

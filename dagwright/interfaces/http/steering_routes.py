@@ -12,7 +12,7 @@ from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, PlansContextDep, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.posted_plans import check_in_pool, include_sub_plans, posted_plan_of
+from dagwright.interfaces.http.posted_plans import include_sub_plans, posted_plan_of, run_plan_check
 from dagwright.interfaces.http.run_documents import created_run_response, json_response
 from dagwright.interfaces.http.run_models import (
     AddNodesBody,
@@ -90,7 +90,7 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
     """Return the changes of a fork and, with `start`, start the fork. A repeated request starts no second run."""
     forks = Forks(context.runs.reader, context.toolset.store)
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
-    changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))
+    changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(run_plan_check, context, request))
     run = await context.visible_run(run_id)
     draft = await draft_fork(run, changes, runs=context.runs, forks=forks, tools=context.toolset.declarations())
     if body.start:

@@ -87,7 +87,7 @@ def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
     if name in names:
         return
     if kind == "plan":
-        reject_unusable(context, name, param="model")
+        reject_unusable_plan(context, name, param="model")
     hint = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
     explanation = {
         "plan": _no_plan_message(context, name) if kind == "plan" else "",
@@ -99,7 +99,7 @@ def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
     raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
-def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None:
+def reject_unusable_plan(context: "GatewayContext", name: str, *, param: str) -> None:
     """Raise `ApiError` with the problems of a published plan if its file is invalid."""
     if problems := context.plan_problems.get(name):
         message = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
