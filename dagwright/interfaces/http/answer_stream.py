@@ -39,8 +39,8 @@ class ReceivedAnswer:
         self.text = DeliveredText(mark)
         self.total_characters = total_characters
         """Characters received."""
-        self._node = mark.call_id
-        """Node that wrote the last text."""
+        self._call_id = mark.call_id
+        """ID of the call that wrote the last text."""
         self._mark_at_connect = mark
         """Position of the client when it connected; `NO_TEXT` once the client has received more text."""
 
@@ -52,14 +52,14 @@ class ReceivedAnswer:
         """
         if await context.runs.token_streams.was_superseded(run, self._mark_at_connect):
             # The next text is then sent as a restart of the answer, not as the next turn.
-            self._node, self._mark_at_connect = "", NO_TEXT
+            self._call_id, self._mark_at_connect = "", NO_TEXT
 
     def text_for(self, part: TextPart) -> str:
         """Return the text to send for a part, with a separator if the part does not continue the previous text."""
-        previous_node, self._node, self._mark_at_connect = self._node, part.call_id, NO_TEXT
+        previous_call_id, self._call_id, self._mark_at_connect = self._call_id, part.call_id, NO_TEXT
         # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
-        is_other_node = node_of_call(previous_node) != node_of_call(part.call_id)
-        is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
+        is_other_node = node_of_call(previous_call_id) != node_of_call(part.call_id)
+        is_next_turn = is_other_node and is_turn(previous_call_id.rpartition("/")[2])
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if part.restarts else ""
         self.total_characters += len(separator) + len(part.text)
         return separator + part.text

@@ -8,7 +8,7 @@ cursor describe the events that the client has received:
 
 kind     kind of the stream, and number of opening events
 history  position in the history, with checksums of the run status and open requests
-text     number of characters in total, length of the current answer, its checksum, and the node that wrote it
+text     number of characters in total, length and checksum of the current answer, and the ID of the call that writes it
 end      number of closing events, with a checksum of the outcome
 
 Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of the
@@ -32,7 +32,7 @@ from dagwright.interfaces.http.errors import ApiError
 LAST_EVENT_ID_HEADER = "Last-Event-ID"
 _PATTERN = re.compile(
     r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<opening>[1-4])/(?P<history>\d+-\d+w?)(?:\.(?P<checksums>[0-9a-f]{16}))?"
-    r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<node>[^/]*)"
+    r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<call_id>[^/]*)"
     r"/(?P<end>\d{1,6})(?:\.(?P<outcome>[0-9a-f]{8}))?",
     re.ASCII,
 )
@@ -113,7 +113,7 @@ class StreamCursor:
         except ValueError:
             raise _invalid_cursor_error(text) from None
         bits = 32 if len(match["check"]) > _SHORT_CHECKSUM_DIGITS else _LOW_BITS - 1
-        mark = TextMark(unquote(match["node"]), int(match["length"]), int(match["check"], 16), bits)
+        mark = TextMark(unquote(match["call_id"]), int(match["length"]), int(match["check"], 16), bits)
         return cls(
             kind,
             run,
