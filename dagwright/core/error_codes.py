@@ -78,14 +78,18 @@ class ProblemCode(DescribedCode):
     PRECONDITION_MISSING = (
         "precondition_missing",
         "A required slot of a worker tool is not filled.",
-        "Refer to a slot that fills it.",
+        "Fill the slot with a reference to a slot of another sub-goal.",
     )
     NOT_ALLOWED = (
         "not_allowed",
         "The policy does not allow an inline agent of the plan.",
         "Use an agent with a card, or change the policy.",
     )
-    REPEATED = ("repeated", "A sub-goal that failed is repeated without a change.", "Change its parameters.")
+    REPEATED = (
+        "repeated",
+        "A sub-goal that failed is repeated without a change.",
+        "Change the parameters of the sub-goal.",
+    )
     RESERVED_ID = ("reserved_id", "The ID is reserved for another use.", "Rename the node.")
     SELF_DEPENDENCY = ("self_dependency", "A node depends on itself.", "Remove the dependency.")
     TOO_LARGE = ("too_large", "A value is over a limit.", "See [limits](limits.md).")
@@ -162,7 +166,7 @@ class FailureCode(DescribedCode):
     INVALID_HUMAN_REQUEST = (
         "invalid_human_request",
         "A request to a person is invalid.",
-        "Correct the node or tool that makes it.",
+        "Correct the node or tool that makes the request.",
     )
     INVALID_RESULT = ("invalid_result", "A result does not match its schema, or is not JSON.", "Correct the tool.")
     LOOKUP_FAILED = (

@@ -169,5 +169,5 @@ def pointer(*parts: str | int) -> str:
 
 
 def note_from_json(document: Mapping[str, Any]) -> Note:
-    """Return a note from its document."""
+    """Parse the result of `Note.to_json`, without the pointer."""
     return Note(document["code"], document["message"], document["node_id"])

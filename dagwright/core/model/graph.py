@@ -11,7 +11,7 @@ from collections.abc import Sequence
 Adjacency = Sequence[Sequence[int]]
 
 _SEARCH_BUDGET = 2_000_000
-"""Edges that the search for a shortest cycle may visit; after that it returns the shortest cycle found so far."""
+"""Edges that the search for a shortest cycle may visit. The search then returns the shortest cycle so far."""
 
 
 def dependents_of(dependencies: Adjacency) -> list[list[int]]:

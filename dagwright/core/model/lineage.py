@@ -14,7 +14,7 @@ counted."""
 LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000
-"""Maximum number of entries of all nodes in a run; they are part of the run's state."""
+"""Maximum number of entries of all nodes in a run, because the entries are part of the state of the run."""
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 

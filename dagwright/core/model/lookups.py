@@ -399,7 +399,7 @@ def lookup_problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[t
 def _bind_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
-    """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
+    """Yield find nodes, each with the record of its bind node and its entry in the result of the bind node."""
     for number in range(plan.visible_count, plan.count_without_regions):
         node, record = plan.nodes[number], records[number]
         if is_bind_node(node) and record.result is not None:

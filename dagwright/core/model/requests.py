@@ -36,8 +36,9 @@ ClientChannel = Literal["tool_result", "mcp"]
 call or MCP form."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 MessageSource = Literal["update", "signal", "deadline", "policy", ClientChannel]
-"""Source of a command or an answer: the Temporal message (`update` or `signal`) or the model client that brought it, or
-the rule that made an answer: the `deadline` of a request, or the `policy` of the run."""
+"""Source of a command or an answer. `update`, `signal`: kind of the Temporal message. `deadline`: the default answer
+after the deadline of a request. `policy`: an answer by the policy of the run. `ClientChannel`: a model client relayed
+the answer."""
 MayAnswer = Literal["all", "unassigned", "assigned"]
 """Requests that a user may answer; see `Feedback`."""
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
@@ -46,7 +47,7 @@ _ON_TIMEOUT_FAIL = "fail"
 
 
 def is_labelled(option: Any) -> bool:
-    """Return whether an option of a SELECTION is `{"id", "label"}`: its `id` selects it."""
+    """Return whether an option of a SELECTION has the form `{"id", "label"}`, so that the `id` selects it."""
     return isinstance(option, Mapping) and {*option} == {"id", "label"}
 
 

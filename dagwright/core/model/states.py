@@ -204,7 +204,7 @@ class NodeStatus(StrEnum):
 
     @property
     def counts_as_completed(self) -> bool:
-        """Return whether a run is completed if all its nodes are in states such as this state."""
+        """Return whether the node counts as completed. A run is `completed` if all its nodes count as completed."""
         return self in _COUNTED_AS_COMPLETED
 
 

@@ -154,7 +154,7 @@ class _Turn:
     # A failed turn.
 
     def repeated_turn_extension(self) -> Extension:
-        """Return an extension that repeats the turn, with the problem of its answer."""
+        """Return an extension that repeats the turn, and reports the problem of the answer to the model."""
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
             reason = f": {self.record.reason}" if self.record.reason else ""

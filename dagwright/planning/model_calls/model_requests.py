@@ -240,7 +240,7 @@ class NamedEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class PlanStreamOptions:
-    """Options of a call that streams a plan: its nodes are sent to the run while the model writes.
+    """Options of a call that streams a plan: the nodes are sent to the run while the model is writing the plan.
 
     Args:
         tools: tools that the plan may use, in the encoding of `dagwright.planner.plan_parser`.
@@ -421,7 +421,7 @@ def model_node(
     dependencies: Sequence[int] = (),
     bindings: Sequence[Binding] = (),
 ) -> CompiledNode:
-    """Build the node of a model call. `planning.model_calls.response_summary` reads its result.
+    """Build the node of a model call. `planning.model_calls.response_summary` decodes the result of the node.
 
     Args:
         bindings: bindings of the arguments, for example at `("messages", 1, "content")`. Large results are passed by
