@@ -18,7 +18,7 @@ RESEARCHER = AgentCard(
     prompt="You search.",
     tools=("any", "web_search"),
 )
-AGENTS: Mapping[str, ToolDeclaration] = {
+TOOLS_AND_AGENTS: Mapping[str, ToolDeclaration] = {
     **TOOLS,
     "agent.web_researcher": agent_declaration(RESEARCHER),
     "web_search": ToolDeclaration("web_search", Effects.READ),
@@ -26,17 +26,17 @@ AGENTS: Mapping[str, ToolDeclaration] = {
 }
 
 
-def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> None:
+def test_agent_is_declared_as_a_tool_and_found_by_its_name() -> None:
     declaration = agent_declaration(RESEARCHER)
     expected = ("agent.web_researcher", Effects.WRITE, 300.0)
     assert (declaration.name, declaration.effects, declaration.timeout_s) == expected
     assert (declaration.version, declaration.is_pinned, declaration.agent) == (RESEARCHER.version, True, RESEARCHER)
-    assert list(agent_cards(AGENTS)) == [RESEARCHER]
-    assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]
-    assert tool_of_agent("writer", AGENTS) is AGENTS["writer"]
-    assert tool_of_agent("nobody", AGENTS) is None
+    assert list(agent_cards(TOOLS_AND_AGENTS)) == [RESEARCHER]
+    assert tool_of_agent("web_researcher", TOOLS_AND_AGENTS) is TOOLS_AND_AGENTS["agent.web_researcher"]
+    assert tool_of_agent("writer", TOOLS_AND_AGENTS) is TOOLS_AND_AGENTS["writer"]
+    assert tool_of_agent("nobody", TOOLS_AND_AGENTS) is None
     plan = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
-    assert unknown_tools(plan, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
+    assert unknown_tools(plan, TOOLS_AND_AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
 
 
 _FILE_HINT = "name its file: --agents on the command line"
@@ -52,23 +52,23 @@ _FILE_HINT = "name its file: --agents on the command line"
 def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
     plan = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
-    assert list(problems_of(plan, tools=AGENTS)) == [problem]
-    assert [node.agent for node in check(plan, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
+    assert list(problems_of(plan, tools=TOOLS_AND_AGENTS)) == [problem]
+    assert [node.agent for node in check(plan, tools=TOOLS_AND_AGENTS, allow_unknown_tools=True).nodes] == [name]
 
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     plan = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
     objective_message = "the agent 'web_researcher' needs an objective, such as: Research {topic}"
     arguments_message = "the agent 'web_researcher' takes an objective, not arguments"
-    assert list(problems_of(plan, tools=AGENTS)) == [
+    assert list(problems_of(plan, tools=TOOLS_AND_AGENTS)) == [
         Problem("invalid_field", objective_message, "/nodes/0", "a"),
         Problem("invalid_field", arguments_message, "/nodes/0/arguments", "a", "write the values into the objective"),
     ]
 
 
-def test_plan_that_uses_an_agent_without_its_tools_is_rejected() -> None:
+def test_agent_that_needs_an_unknown_tool_is_rejected() -> None:
     plan = plan_of(node("a", agent="web_researcher", objective="Find it"))
-    tools = {name: tool for name, tool in AGENTS.items() if name != "web_search"}
+    tools = {name: tool for name, tool in TOOLS_AND_AGENTS.items() if name != "web_search"}
     message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
     hint = "name its module: --tools on the command line, tools=[...] in Python"
     assert list(problems_of(plan, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
@@ -78,7 +78,7 @@ def test_plan_that_uses_an_agent_without_its_tools_is_rejected() -> None:
 def test_agent_named_as_a_tool_is_rejected_with_a_correction() -> None:
     plan = plan_of(node("a", tool="web_researcher"), node("b", tool="agent.web_researcher"))
     hint = "write agent: web_researcher"
-    assert list(problems_of(plan, tools=AGENTS)) == [
+    assert list(problems_of(plan, tools=TOOLS_AND_AGENTS)) == [
         Problem("unknown_tool", "there is no tool 'web_researcher'", "/nodes/0/tool", "a", "it is an agent: " + hint),
         Problem("invalid_field", "'agent.web_researcher' is an agent, not a tool", "/nodes/1/tool", "b", hint),
     ]

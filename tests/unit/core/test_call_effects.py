@@ -60,7 +60,7 @@ def test_plan_may_declare_an_http_request_idempotent(method: str) -> None:
     assert compiled_effects({"method": method}, effects="idempotent") == "idempotent"
 
 
-def test_plan_may_declare_effects_only_of_http_requests() -> None:
+def test_declared_effects_do_not_change_a_read_and_are_rejected_for_a_tool_with_fixed_effects() -> None:
     assert compiled_effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
     with pytest.raises(PlanInvalid, match="its effects are 'write'"):
         compiled_effects({"method": "POST"}, cache={"ttl": "1h"})
@@ -91,7 +91,7 @@ def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> No
 
 
 @pytest.mark.parametrize(
-    ("request_text", "is_named"),
+    ("user_request", "is_named"),
     [
         ("Read data/.", True),
         ("Read (data/), then stop", True),
@@ -111,8 +111,8 @@ def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> No
         ("Compare data/old with 'data'.", False),
     ],
 )
-def test_request_names_a_folder_only_by_whole_path_components(request_text: str, is_named: bool) -> None:
-    assert verdict(model_policy(request_text), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
+def test_user_request_names_a_folder_only_by_whole_path_components(user_request: str, is_named: bool) -> None:
+    assert verdict(model_policy(user_request), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
 
 
 @pytest.mark.parametrize("folder", ["donne\u0301es", "donn\u00e9es", "रिपोर्ट", "データ"])
@@ -122,7 +122,7 @@ def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_text", "url", "expected"),
+    ("user_request", "url", "expected"),
     [
         ("What is new?", "https://evil.example/?d=1", "ask"),
         ("Read https://news.example/today.", "https://news.example/", "run"),
@@ -149,8 +149,8 @@ def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
         ("Summarize notes.md and archive.zip/a", "https://notes.md/?d=1", "ask"),
     ],
 )
-def test_a_model_may_read_from_hosts_that_the_request_names(request_text: str, url: str, expected: str) -> None:
-    policy = policy_from_json(model_policy(request_text).to_json())
+def test_a_model_may_read_from_hosts_that_the_user_request_names(user_request: str, url: str, expected: str) -> None:
+    policy = policy_from_json(model_policy(user_request).to_json())
     request_tool = TOOLS["http_request"]
     read_tool, write_tool = (replace(request_tool, effects=effects) for effects in (Effects.READ, Effects.WRITE))
     assert policy.verdict(read_tool, lambda: {"url": url}) == expected
@@ -163,7 +163,7 @@ def asks_before_effects(policy: Policy) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("request_text", "expected"),
+    ("user_request", "expected"),
     [
         ("Read ./a/b.txt.", ["a/b.txt", "./a/b.txt"]),
         ("What is in `secret file`?", ["secret file"]),
@@ -172,11 +172,11 @@ def asks_before_effects(policy: Policy) -> bool:
         ("Hello.", []),
     ],
 )
-def test_file_names_are_recognized_by_quotes_dots_and_slashes(request_text: str, expected: list[str]) -> None:
-    assert list(dict.fromkeys(named_files(request_text))) == expected
+def test_file_names_are_recognized_by_quotes_dots_and_slashes(user_request: str, expected: list[str]) -> None:
+    assert list(dict.fromkeys(named_files(user_request))) == expected
 
 
-def test_policy_of_a_request_with_special_characters_in_paths_survives_serialization() -> None:
+def test_policy_of_a_user_request_with_special_characters_in_paths_survives_serialization() -> None:
     files = " ".join(f"f{number}/a.txt" for number in range(300))
     policy = model_policy(f"Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and {files}")
     assert policy_from_json(policy.to_json()) == policy
@@ -184,7 +184,7 @@ def test_policy_of_a_request_with_special_characters_in_paths_survives_serializa
     assert verdict(policy, "read_file", {"path": "a-b~c@d%e=ffgxh/i"}) == "ask"
 
 
-def test_compensable_verbs_run_without_approval() -> None:
+def test_verbs_that_the_application_compensates_run_without_approval() -> None:
     policy = policy_from_json(intents_policy("Create Apex.", UNDO).to_json())
     user_tools = [
         ToolDeclaration("crm.add", Effects.IDEMPOTENT),

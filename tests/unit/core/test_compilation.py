@@ -259,7 +259,9 @@ def test_value_of_consecutive_nodes_is_encoded_once_with_the_number_of_the_first
 
 
 @pytest.mark.parametrize("encode", [plan_to_columns, plan_to_json])
-def test_nodes_and_sub_plans_are_counted_in_both_forms(encode: Callable[[CompiledPlan], dict[str, Any]]) -> None:
+def test_nodes_are_counted_and_sub_plans_are_found_in_both_forms(
+    encode: Callable[[CompiledPlan], dict[str, Any]],
+) -> None:
     sub_plan = CompiledPlan((CompiledNode(id="x"),))
     nodes = [CompiledNode(id="a"), CompiledNode(id="b"), CompiledNode(id="s", kind="plan", sub_plan=sub_plan)]
     for plan in (CompiledPlan(nodes), CompiledPlan(nodes[1:]), CompiledPlan(nodes[2:])):
@@ -304,6 +306,6 @@ _MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},
     ],
 )
-def test_invalid_page_of_nodes_is_rejected(encoded: Any) -> None:
+def test_invalid_columns_of_nodes_are_rejected(encoded: Any) -> None:
     with pytest.raises(ValueError, match="not part of a compiled plan"):
         nodes_from_columns(encoded)

@@ -35,7 +35,7 @@ IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
 def _evaluate_parsed(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
-    """Evaluate a condition. (For a map, a run reads the values only once and not for each item.)"""
+    """Evaluate a condition in the two steps of a run, which reads the values of a map once for all items."""
     values = read_values(condition, scope)
     if "item" in scope:
         values = values_for_item(condition, values, item=scope["item"], index=scope["index"])

@@ -43,7 +43,7 @@ def uninstall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Uninstall:
     return block_imports
 
 
-def test_extras_are_those_of_the_distribution() -> None:
+def test_extras_in_the_code_are_the_extras_in_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {*EXTRAS, "all", "uvloop"} == project["optional-dependencies"].keys()
     assert all(map(has_extra, EXTRAS))

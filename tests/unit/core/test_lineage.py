@@ -1,4 +1,4 @@
-"""Lineage: the files, URLs and calls that led to a result, limited and preserved by continue-as-new."""
+"""Lineage (files, URLs and calls that led to a result): its limits, and its state after continue-as-new."""
 
 import json
 from typing import Any

@@ -184,6 +184,7 @@ def test_failing_items_of_many_maps_run_in_child_runs() -> None:
     scheduler.complete("a", [{}] * 9_000, at=1.0)
     tasks = start_ready_tasks(scheduler)
     assert [task.is_child_run for task in tasks] == [True] * 20 * 4
+    # Each map has 20 map batches, and one task that joins their results.
     assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
 
 
@@ -234,8 +235,8 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
     scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
     running_tasks, running_counts = start_ready_tasks(scheduler), []
     while running_tasks:
-        max_items = [scheduler.state.map_concurrency(task.ref.node).max_items for task in running_tasks]
-        widths = [count if task.is_child_run else 1 for task, count in zip(running_tasks, max_items, strict=True)]
+        item_limits = [scheduler.state.map_concurrency(task.ref.node).max_items for task in running_tasks]
+        widths = [limit if task.is_child_run else 1 for task, limit in zip(running_tasks, item_limits, strict=True)]
         running_counts.append(sum(widths))
         task = running_tasks.pop(0)
         if task.is_child_run:

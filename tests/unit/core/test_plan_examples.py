@@ -74,7 +74,7 @@ def test_sub_plan_runs_once_for_each_order(toolset: Toolset) -> None:
     assert scheduler.output() == ("Order A-1: 59.97 net, 65.967 to pay.\nOrder A-2: 60 net, 66 to pay.\n", None)
 
 
-def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:
+def test_file_fan_out_adds_up_the_files_and_counts_an_invalid_file_as_zero(toolset: Toolset) -> None:
     scheduler = run_example("file-fan-out/plan.yaml", toolset, {})
     assert scheduler.status() == "completed"
     assert scheduler.output() == (

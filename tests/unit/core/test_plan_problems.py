@@ -80,12 +80,13 @@ def test_unknown_field_is_the_only_problem_and_has_a_hint(
         ({"id": "a", "tool": "typed", "argument": {"name": "xx"}}, ["/nodes/0/argument"]),
         ({"id": "a", "tool": "typed", "arguments": [1]}, ["/nodes/0/arguments"]),
         ({"id": "a", "tool": "typed", "arguments": {"nam": "xx"}}, ["/nodes/0/arguments/nam"]),
+        # Without a valid `for_each`, the reference to the item is a problem too.
         ({"id": "a", "tool": "any", "foreach": [1], "key": "{{item}}"}, ["/nodes/0/foreach", "/nodes/0/key"]),
         ({"id": "a", "tool": "any", "join": {"at_least": 1}, "depends_on": "b"}, ["/nodes/0/depends_on"]),
         ("a", ["/nodes/0"]),
     ],
 )
-def test_wrong_field_causes_no_other_problems(raw: Any, expected: list[str]) -> None:
+def test_wrong_field_causes_no_problems_in_unrelated_fields(raw: Any, expected: list[str]) -> None:
     assert [each[0] for each in _problems_in(raw)] == expected
 
 
@@ -243,7 +244,7 @@ def test_unknown_arguments_are_compared_in_bounded_time() -> None:
     assert time.thread_time() - start < MAX_SECONDS
 
 
-def test_very_long_name_quickly_gets_no_suggestion() -> None:
+def test_suggestions_skip_very_long_names_in_bounded_time() -> None:
     start = time.thread_time()
     assert [suggestion("a" * 5_000_000, ["a" * 40] * 100) for _ in range(100)] == [None] * 100
     assert suggestion("calc", ["c" * 5_000_000, "calculate"]) == "did you mean 'calculate'?"
@@ -288,7 +289,7 @@ def test_unknown_inputs_of_conditions_are_compared_in_bounded_time() -> None:
         ({"arguments": {"\ud800": 1}}, "/nodes/0/arguments"),
     ],
 )
-def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[str, Any], pointer: str) -> None:
+def test_lone_surrogate_is_reported_with_a_pointer_and_a_line(fields: dict[str, Any], pointer: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan_of(node("a", **fields)), TOOLS)
     assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", pointer)]
@@ -318,7 +319,7 @@ def _notes(inputs: Any) -> list[tuple[str, str, str]]:
 
 
 _CHECKED_FILE_PATTERNS = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
-_CODE = re.compile(r"`([^`]*)`")
+_QUOTED_CODE = re.compile(r"`([^`]*)`")
 
 
 def _texts(value: ast.expr | None) -> Iterator[str]:
@@ -343,10 +344,10 @@ def _hints(tree: ast.AST) -> Iterator[str]:
 
 
 def _quotes_code_other_than_commands(hint: str) -> bool:
-    return not all(code.startswith("dagwright ") for code in _CODE.findall(hint))
+    return not all(code.startswith("dagwright ") for code in _QUOTED_CODE.findall(hint))
 
 
-def test_hints_have_no_initial_capital_no_period_and_quote_only_commands() -> None:
+def test_hints_have_no_initial_capital_and_no_period_and_quote_only_commands() -> None:
     root = Path(dagwright.__file__).parent
     files = [file for pattern in _CHECKED_FILE_PATTERNS for file in root.glob(pattern)]
     texts = [file.read_text(encoding="utf-8") for file in files]

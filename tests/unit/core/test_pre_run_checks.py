@@ -85,30 +85,34 @@ def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
 
 
 _THINGS = "'things' of 'count'"
-A = {"id": "a", "tool": "calculator", "arguments": {"query": "1 + 1"}}
-NET = {"net": {"type": "number"}}
-HELLO = {"tool": "hello", "arguments": {"name": "x"}}
+CALCULATION = {"id": "a", "tool": "calculator", "arguments": {"query": "1 + 1"}}
+NET_INPUT = {"net": {"type": "number"}}
+HELLO_FIELDS = {"tool": "hello", "arguments": {"name": "x"}}
 
 
 def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest_name() -> None:
-    wrong_node, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
+    wrong_node, message = (
+        {**CALCULATION, "when": "inputs.nett > 1"},
+        "when: there is no input 'nett'; the plan declares net",
+    )
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
-    assert problems_of(wrong_node, inputs=NET) == [expected]
-    sub_plan = {"id": "sub", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
+    assert problems_of(wrong_node, inputs=NET_INPUT) == [expected]
+    sub_plan = {"id": "sub", "plan": {"inputs": NET_INPUT, "nodes": [wrong_node]}, "arguments": {"net": 1}}
     assert [each[:2] for each in problems_of(sub_plan)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
 
 
 @pytest.mark.parametrize(
     ("when", "fields"),
     [
+        # A plan that declares no inputs may have any input.
         ("inputs.nett > 1", {}),
-        ("inputs.net > 1", {"inputs": NET}),
-        ("has(inputs.more) && inputs.more > 1", {"inputs": NET}),
-        ("inputs.other > 1", {"inputs": NET, "output": "{{PLACEHOLDER_other}}"}),
+        ("inputs.net > 1", {"inputs": NET_INPUT}),
+        ("has(inputs.more) && inputs.more > 1", {"inputs": NET_INPUT}),
+        ("inputs.other > 1", {"inputs": NET_INPUT, "output": "{{PLACEHOLDER_other}}"}),
     ],
 )
-def test_condition_may_read_undeclared_and_optional_inputs(when: str, fields: dict[str, Any]) -> None:
-    assert problems_of({**A, "when": when}, **fields) == []
+def test_condition_may_read_an_input_that_may_exist(when: str, fields: dict[str, Any]) -> None:
+    assert problems_of({**CALCULATION, "when": when}, **fields) == []
 
 
 _STATUSES = "pending, ready, running, waiting, completed, failed, skipped, blocked, cancelled, superseded"
@@ -125,8 +129,8 @@ _STATUSES = "pending, ready, running, waiting, completed, failed, skipped, block
     ],
 )
 def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, problem: str, hint: str | None) -> None:
-    node_with_condition = {**HELLO, "id": "b", "when": when, "join": "all_done"}
-    [actual] = problems_of(A, node_with_condition, inputs={"net": {"enum": ["net", "gross"]}})
+    node_with_condition = {**HELLO_FIELDS, "id": "b", "when": when, "join": "all_done"}
+    [actual] = problems_of(CALCULATION, node_with_condition, inputs={"net": {"enum": ["net", "gross"]}})
     possible_texts = "net, gross" if "inputs" in problem else _STATUSES
     message = f"when: {problem}: it is one of {possible_texts}"
     expected_hint = None if hint is None else f"did you mean {hint!r}?"
@@ -148,7 +152,7 @@ def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, 
     ],
 )
 def test_comparison_that_may_be_true_is_valid(when: str) -> None:
-    assert problems_of(A, {**HELLO, "id": "b", "when": when, "join": "all_done"}) == []
+    assert problems_of(CALCULATION, {**HELLO_FIELDS, "id": "b", "when": when, "join": "all_done"}) == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
 def test_result_of_a_type_that_its_use_does_not_take_is_rejected(
     consumer: Any, code: str, location: str, use: str
 ) -> None:
-    [problem] = problems_of(A, consumer)
+    [problem] = problems_of(CALCULATION, consumer)
     message = f"{{{{a.result}}}} is integer or number, as the tool 'calculator' declares its result, and {use}"
     assert problem[:3] == (code, f"/nodes/1/{location}", message)
 
@@ -172,13 +176,20 @@ APPROVAL_NODE = {"id": "ask", "human": {"prompt": "Publish?"}}
 SELECTION_NODE = {"id": "where", "human": {"type": "SELECTION", "prompt": "Where?", "options": ["web", "mail"]}}
 SUB_PLAN = {
     "id": "sub",
-    "plan": {"inputs": {"n": {"type": "integer"}}, "nodes": [A], "output": {"gross": "{{a.result}}", "texts": ["x"]}},
+    "plan": {
+        "inputs": {"n": {"type": "integer"}},
+        "nodes": [CALCULATION],
+        "output": {"gross": "{{a.result}}", "texts": ["x"]},
+    },
     "arguments": {"n": 1},
 }
-SUB_PLAN_WITHOUT_OUTPUT = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
+SUB_PLAN_WITHOUT_OUTPUT = {
+    "id": "sinks",
+    "plan": {"nodes": [CALCULATION, {**HELLO_FIELDS, "id": "last", "depends_on": ["a"]}]},
+}
 INLINE_AGENT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
-DAYS = {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
-PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
+DAYS_NODE = {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
+PERSON_NODE = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
 
 
 @pytest.mark.parametrize(
@@ -213,26 +224,26 @@ def test_missing_part_or_wrong_type_in_an_argument_is_rejected(
             "when",
             "ask.error has no part 'mesage': it has code, ",
         ),
-        (DAYS, {"for_each": "{{a.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
-        (PERSON, {"when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
+        (DAYS_NODE, {"for_each": "{{a.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
+        (PERSON_NODE, {"when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
     ],
 )
 def test_missing_part_or_wrong_type_in_a_field_is_rejected(
     producer: Any, fields: Any, location: str, expected_message: str
 ) -> None:
-    [(_, pointer, message, _)] = problems_of(producer, {**HELLO, **fields, "id": "b"})
+    [(_, pointer, message, _)] = problems_of(producer, {**HELLO_FIELDS, **fields, "id": "b"})
     assert (pointer, expected_message in message) == (f"/nodes/1/{location}", True), message
 
 
 def test_options_of_a_selection_must_be_a_list() -> None:
     human = {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}
-    [(_, pointer, message, _)] = problems_of(PERSON, {"id": "b", "human": human})
+    [(_, pointer, message, _)] = problems_of(PERSON_NODE, {"id": "b", "human": human})
     assert pointer == "/nodes/1/human/options"
     assert message.startswith("{{a.result}} is object, as the tool 'person' declares its result, and opti")
 
 
 def test_missing_part_in_the_output_is_rejected() -> None:
-    actual = problems_of(PERSON, output={"name": "{{a.result.nme}}"})
+    actual = problems_of(PERSON_NODE, output={"name": "{{a.result.nme}}"})
     message = "a.result has no part 'nme': it has name, age"
     assert actual == [("invalid_reference", "/output/name", message, "did you mean 'name'?")]
 
@@ -240,20 +251,20 @@ def test_missing_part_in_the_output_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("producer", "consumer"),
     [
-        (A, call("hello", name="It is {{a.result}}")),
-        (A, call("add", number="{{a.result}}", summand="{{a.result}}")),
-        (A, call("list_days", day="{{a.result}}")),
-        (A, call("loose", name="{{a.result}}")),
-        (A, call("loose", name="x", kind="{{a.result}}")),
-        (A, call("anything", value="{{a.result}}")),
-        ({**A, "on_error": {"value": "none"}}, call("hello", name="{{a.result}}")),
-        ({**A, "for_each": [1, 2]}, call("count", things="{{a.result}}")),
+        (CALCULATION, call("hello", name="It is {{a.result}}")),
+        (CALCULATION, call("add", number="{{a.result}}", summand="{{a.result}}")),
+        (CALCULATION, call("list_days", day="{{a.result}}")),
+        (CALCULATION, call("loose", name="{{a.result}}")),
+        (CALCULATION, call("loose", name="x", kind="{{a.result}}")),
+        (CALCULATION, call("anything", value="{{a.result}}")),
+        ({**CALCULATION, "on_error": {"value": "none"}}, call("hello", name="{{a.result}}")),
+        ({**CALCULATION, "for_each": [1, 2]}, call("count", things="{{a.result}}")),
         ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, call("add", number="{{a.result}}")),
         ({"id": "a", "tool": "anything"}, call("hello", name="{{a.result}}")),
-        ({**A, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
+        ({**CALCULATION, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
         ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call("add", number="{{a.result}}")),
-        (DAYS, {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
-        (DAYS, call("add", number="{{a.result[0].day}}")),
+        (DAYS_NODE, {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
+        (DAYS_NODE, call("add", number="{{a.result[0].day}}")),
         ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call("loose", name="x", many="{{a.result}}")),
     ],
 )
@@ -318,12 +329,12 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
         "inputs": {"net": {"type": "number"}, "day": {"type": "dat"}},
         "nodes": [
             {"id": "typo", "tool": "calculatr", "arguments": {"expression": "1"}},
-            {**HELLO, "id": "key", "timeot": "1s"},
-            {**HELLO, "id": "when", "when": "inputs.nett > 1"},
-            {**HELLO, "id": "declared", "when": "inputs.day == 'x'"},
-            {**HELLO, "id": "each", "for_each": "{{PLACEHOLDER_net}}"},
+            {**HELLO_FIELDS, "id": "key", "timeot": "1s"},
+            {**HELLO_FIELDS, "id": "when", "when": "inputs.nett > 1"},
+            {**HELLO_FIELDS, "id": "declared", "when": "inputs.day == 'x'"},
+            {**HELLO_FIELDS, "id": "each", "for_each": "{{PLACEHOLDER_net}}"},
             {"id": "flow", "tool": "count", "arguments": {"things": "{{plain.result}}"}},
-            {**HELLO, "id": "plain", "depends_on": ["gone"]},
+            {**HELLO_FIELDS, "id": "plain", "depends_on": ["gone"]},
             "no node",
         ],
     }
@@ -337,8 +348,8 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
 
 @pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
 def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
-    inner_plan = {"nodes": [{**HELLO, "id": "b", "heartbeat": heartbeat}]}
-    actual = problems_of({**HELLO, "id": "a"}, {"id": "sub", "plan": inner_plan})
+    inner_plan = {"nodes": [{**HELLO_FIELDS, "id": "b", "heartbeat": heartbeat}]}
+    actual = problems_of({**HELLO_FIELDS, "id": "a"}, {"id": "sub", "plan": inner_plan})
     message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
     expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
     assert [each[:3] for each in actual] == (expected if heartbeat == "999ms" else [])

@@ -151,13 +151,13 @@ def test_value_is_found_by_its_path(path: str, expected: Any) -> None:
         (".n.deep", "'deep' not found in x.n; it is null"),
         (".data[0].id.x", "'x' not found in x.data[0].id; it is a number"),
         ('.data[0]["odd key"].x', "'x' not found in x.data[0][\"odd key\"]; it is a boolean"),
-        ('["-1"].x', "'x' not found in x[\"-1\"]; it is a text"),
+        ('["-1"].x', "'x' not found in x.-1; it is a text"),
     ],
 )
 def test_missing_value_reports_where_its_path_ends_and_the_existing_parts(path: str, message: str) -> None:
     with pytest.raises(MissingValue) as caught:
         get_value(VALUE, parse_path(path), name="x")
-    assert str(caught.value).replace("x.-1", 'x["-1"]') == message
+    assert str(caught.value) == message
 
 
 def test_missing_value_error_names_the_reference_and_at_most_twelve_keys() -> None:

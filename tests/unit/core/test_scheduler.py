@@ -30,7 +30,7 @@ from tests.support.plan_building import (
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
     """Run all tasks and return their IDs in order.
 
-    `results` has results by node ID. The default result is the ID of the task.
+    `results` maps a node ID to the result or error of its tasks. The default result is the ID of the task.
     """
     order: list[str] = []
     while tasks := start_ready_tasks(scheduler):
@@ -111,8 +111,8 @@ def _status_after_join(join: Any, ends: str) -> str:
     return statuses_of(scheduler)["z"]
 
 
-def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> None:
-    arguments = {
+def test_result_of_a_node_that_did_not_complete_is_null_and_its_error_can_be_read() -> None:
+    texts_and_values = {
         "result": ("{{a.result.deep.path}}", None),
         "status": ("{{a.status}}", "failed"),
         "error": ("{{a.error.message}}", "no"),
@@ -120,12 +120,12 @@ def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> Non
         "skipped": ("{{s.result}}", None),
         "none": ("{{s.error}}", None),
     }
-    reads = {name: text for name, (text, _) in arguments.items()}
+    reads = {name: text for name, (text, _) in texts_and_values.items()}
     skipped_node, reader = node("s", when="false"), node("z", join="all_done", arguments=reads)
     scheduler = started_run(node("a"), node("b", "a"), skipped_node, reader)
     scheduler.fail("a", tool_error("no"), at=1.0)
     (task,) = start_ready_tasks(scheduler)
-    assert task.arguments == {name: value for name, (_, value) in arguments.items()}
+    assert task.arguments == {name: value for name, (_, value) in texts_and_values.items()}
 
 
 def test_missing_data_fails_the_node_or_the_run() -> None:
@@ -280,7 +280,7 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     assert scheduler.in_flight == in_flight.total() == 470
 
 
-def test_slot_released_by_a_failing_argument_is_used_by_the_next_call() -> None:
+def test_slot_of_a_node_whose_argument_fails_is_used_by_the_next_call() -> None:
     scheduler = scheduler_of(
         node("facts"),
         node("first", tool="single"),
@@ -332,7 +332,7 @@ def test_cancellation_keeps_completed_results_and_a_cancelled_task_blocks_its_de
 
 
 @pytest.mark.parametrize(("count", "expected_start"), [(1, 8.0), (3, 5.0)])
-def test_record_keeps_attempts_times_and_version(count: int, expected_start: float) -> None:
+def test_record_has_the_attempt_count_the_times_and_the_tool_version(count: int, expected_start: float) -> None:
     """A single attempt has the start that its worker reports. Several attempts have the start of the task."""
     scheduler = scheduler_of(node("a"))
     start_ready_tasks(scheduler, at=5.0)

@@ -43,12 +43,12 @@ from tests.support.plan_building import compiled_plan, node, plan_of
 
 _LARGE_TEXT = "x" * (MAX_SMALL_VALUE_BYTES + 1)
 _LARGER_TEXT = "y" * (MAX_VALUE_PARTS_BYTES + 1)
-_BYTES_WITH_PARTS = MAX_SMALL_VALUE_BYTES + MAX_VALUE_PARTS_BYTES
+_MAX_BYTES_WITH_PARTS = MAX_SMALL_VALUE_BYTES + MAX_VALUE_PARTS_BYTES
 _IDS_QUERY = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
 
 
-def project_small_parts(value: Any, *projections: Projection) -> StoredValue:
+def project_parts(value: Any, *projections: Projection) -> StoredValue:
     return project_value(value, "r", size_bytes=1, projections=projections, name="a.result")
 
 
@@ -74,12 +74,12 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
 
 def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored_value = project_small_parts(value, *(((number,), "value") for number in range(10)))
+    stored_value = project_parts(value, *(((number,), "value") for number in range(10)))
     assert list(stored_value.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored_value.part_at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored_value = project_small_parts(objects, ("$..a", "value"), ((0, "a"), "value"))
+    stored_value = project_parts(objects, ("$..a", "value"), ((0, "a"), "value"))
     assert stored_value.parts == {(0, "a"): ProjectedPart("small", 0)}
 
 
@@ -144,8 +144,8 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
         (CompiledNode("a", kind="plan"), None, MAX_COMBINED_RESULTS_BYTES),
         (CompiledNode("a", kind="region"), None, MAX_COMBINED_RESULTS_BYTES),
         (CompiledNode("a"), ToolDeclaration("t", Effects.READ), MAX_SMALL_VALUE_BYTES),
-        (CompiledNode("a", projections=((("id",), "value"),)), None, _BYTES_WITH_PARTS),
-        (CompiledNode("a", projections=((("id",), "whole"),)), None, MAX_DECISION_PARTS_BYTES + _BYTES_WITH_PARTS),
+        (CompiledNode("a", projections=((("id",), "value"),)), None, _MAX_BYTES_WITH_PARTS),
+        (CompiledNode("a", projections=((("id",), "whole"),)), None, MAX_DECISION_PARTS_BYTES + _MAX_BYTES_WITH_PARTS),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
@@ -302,7 +302,7 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
     plan = compiled_plan(plan_of({"id": "s", "plan": sub_plan}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
-    # Without `output`, the output has the results of the sinks.
+    # The output of a plan without the field `output` has the results of the sinks.
     sub_plan_without_output = {"id": "s", "plan": plan_of(node("x"))}
     plan = compiled_plan(plan_of(sub_plan_without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}

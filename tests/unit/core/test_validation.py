@@ -199,7 +199,7 @@ def test_id_that_cannot_be_used_is_rejected(node_id: Any) -> None:
     assert (code, pointer) == ("invalid_field", "/nodes/0/id")
 
 
-def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
+def test_node_without_an_id_is_rejected_and_references_to_a_node_with_other_problems_are_valid() -> None:
     assert [(code, pointer, message) for code, pointer, _, message, _ in problems_in("x", {"tool": "any"})] == [
         ("invalid_field", "/nodes/0", "node 0 must be an object"),
         ("invalid_field", "/nodes/1", "'id' is missing"),
@@ -209,7 +209,10 @@ def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
     assert [(problem[0], problem[1]) for problem in problems] == expected
 
 
-def test_unknown_compensating_tool_is_rejected_and_a_known_tool_is_compiled_into_the_plan() -> None:
+_TOOLS_HINT = "name its module: --tools on the command line, tools=[...] in Python"
+
+
+def test_unknown_compensating_tool_is_rejected_and_a_known_compensating_tool_is_compiled() -> None:
     book_tool = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"
@@ -219,9 +222,6 @@ def test_unknown_compensating_tool_is_rejected_and_a_known_tool_is_compiled_into
     undo_tool = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
     plan = compiled_plan(raw, tools={"book": book_tool, "free": undo_tool, "other": undo_tool})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
-
-
-_TOOLS_HINT = "name its module: --tools on the command line, tools=[...] in Python"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_invalid_argument_is_reported_with_its_location(
 
 
 @pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "http://127.0.0.1:9/schema.json"}])
-def test_invalid_schema_of_a_tool_is_reported_without_the_network(schema: dict[str, Any]) -> None:
+def test_invalid_schema_of_a_tool_is_reported_once_without_network_access(schema: dict[str, Any]) -> None:
     tools = {"t": ToolDeclaration("t", input_schema=schema)}
     (problem,) = problems_of(plan_of(node("a", tool="t"), node("b", tool="t")), tools=tools)
     assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
@@ -294,7 +294,7 @@ def test_secret_is_allowed_only_in_arguments_of_tools_that_accept_secrets() -> N
     ]
 
 
-def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
+def test_problems_of_sub_plans_are_reported_and_the_depth_of_sub_plans_is_limited() -> None:
     inner_plan = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
     assert problems_in(node("a"), node("s", plan=inner_plan, arguments={"m": "{{a.result}}"})) == [
         ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
@@ -364,7 +364,7 @@ def test_references_to_nodes_may_use_any_unicode_normal_form() -> None:
     assert (checked_plan.nodes[0].id, checked_plan.dependencies) == (composed_id, [[], [0], [0], [0], [0], [0]])
 
 
-def test_agent_of_a_node_with_a_slash_differs_from_the_agent_of_a_sub_plan() -> None:
+def test_agent_of_a_node_with_a_slash_in_its_id_differs_from_the_agent_of_a_sub_plan() -> None:
     def agent_node(node_id: str, prompt: str) -> dict[str, Any]:
         return {"id": node_id, "agent": {"prompt": prompt}, "objective": "Do it."}
 

@@ -153,13 +153,13 @@ def test_reference_to_another_slot_than_the_required_slot_is_rejected(argument: 
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
-    # An optional argument may have any value. The argument of a required slot may be a part of that slot, because the
-    # content of a slot is not declared.
+    # An optional argument may have any value. The argument for a required slot may refer to a part of the slot, because
+    # the content of a slot is not declared.
     valid_arguments = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 
 
-def test_call_of_a_worker_tool_is_marked_and_never_in_a_region() -> None:
+def test_node_of_a_worker_tool_is_marked_as_a_worker_and_never_in_a_region() -> None:
     plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKER_TOOLS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKER_TOOLS["show"].worker
@@ -200,7 +200,7 @@ def test_worker_tool_gets_its_sub_goal_with_slots_and_its_outputs_are_the_result
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
-def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
+def test_worker_tool_is_not_called_if_a_required_slot_has_no_value() -> None:
     scheduler = scheduler_of(FIND_NODE, SHOW_NODE, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
@@ -284,7 +284,7 @@ def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
         WorkerResult(message={"of": 1})  # type: ignore[arg-type] # an untyped caller can pass this
 
 
-def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() -> None:
+def test_superseded_sub_goal_keeps_its_result_blocked_sub_goal_has_none_and_skipped_sub_goal_fails() -> None:
     superseded_record = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     records = [

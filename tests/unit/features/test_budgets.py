@@ -131,7 +131,7 @@ def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() ->
     assert ids_of(start_ready_tasks(scheduler)) == ["read"]
 
 
-def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
+def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_not_counted_as_zero() -> None:
     scheduler = run_of(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"money": Decimal("1.00")}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(100, money="0.10"))
@@ -322,6 +322,7 @@ def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_chi
     budget.next_report()
     budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NO_USAGE}), added_count=0)
     assert list(budget.waiting_calls) == [("sub", "a")]
+    # `3` is the length of `sub`.
     assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NO_USAGE}) if is_child else None)
 
 

@@ -114,7 +114,8 @@ def test_batch_has_a_limited_number_of_calls_and_keeps_the_parallel_limit_of_its
     scheduler = start_plan(*nodes)
     assert len(start_batch(scheduler)[1]) == MAX_CALLS - 1
     assert max_parallel_calls(scheduler, call_count=3) == MAX_PARALLEL
-    # With a lower `max_in_flight` than the default, each running call needs one of the three slots of the batch.
+    # The three calls that started the batch hold three slots. If `max_in_flight` is lower than the default, each
+    # running call needs one of these slots.
     assert max_parallel_calls(start_plan(short_node("a"), max_in_flight=20), call_count=3) == 3
 
 

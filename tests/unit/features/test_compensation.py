@@ -66,12 +66,12 @@ def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
 _COMPENSATION_SETUP = {"compensate": True, "key_of": _key_of}
 
 
-def _make_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+def _compensable_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
     return node(node_id, *dependencies, tool="make", **fields)
 
 
-_CHAIN = (_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"))
-_READ_AFTER_CALL = (_make_node("a"), node("b", "a", tool="look"))
+_CHAIN = (_compensable_node("a"), _compensable_node("b", "a"), node("c", "b", tool="look"))
+_READ_AFTER_CALL = (_compensable_node("a"), node("b", "a", tool="look"))
 
 
 def _run_to_end(
@@ -102,7 +102,10 @@ def _not_compensated_messages(scheduler: RunScheduler) -> dict[str, str]:
 
 
 def test_completed_calls_are_compensated_in_reverse_order_with_key_arguments_and_result() -> None:
-    nodes = (_make_node("a", arguments={"name": "x"}), _make_node("b", arguments={"of": "{{a.result.id}}"}))
+    nodes = (
+        _compensable_node("a", arguments={"name": "x"}),
+        _compensable_node("b", arguments={"of": "{{a.result.id}}"}),
+    )
     scheduler = _saga(*nodes, node("c", "b", tool="look"))
     ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
@@ -117,14 +120,14 @@ def test_completed_calls_are_compensated_in_reverse_order_with_key_arguments_and
 
 
 def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
-    scheduler = _saga(_make_node("a", arguments={"name": "x"}), output="{{a.result.price}}")
+    scheduler = _saga(_compensable_node("a", arguments={"name": "x"}), output="{{a.result.price}}")
     assert ids_of(_run_to_end(scheduler)) == ["a", "undo a"]
     message = "output: Missing data: a.result.price: 'price' not found in a.result; it has id"
     assert (scheduler.status(), scheduler.state.error) == (RunStatus.FAILED, NodeError("missing_data", message))
 
 
-def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a", when="false"))
+def test_completed_run_and_run_without_compensation_compensate_nothing() -> None:
+    scheduler = _saga(_compensable_node("a"), _compensable_node("b", "a", when="false"))
     assert ids_of(_run_to_end(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
     scheduler = scheduler_of(*_READ_AFTER_CALL, tools=TOOLS)
@@ -133,7 +136,9 @@ def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
 
 
 def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_dependencies() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b"), _make_node("c"), node("end", "a", "b", "c", tool="look"))
+    scheduler = _saga(
+        _compensable_node("a"), _compensable_node("b"), _compensable_node("c"), node("end", "a", "b", "c", tool="look")
+    )
     assert len(start_ready_tasks(scheduler)) == 3
     for end_s, node_id in enumerate(["b", "c", "a"], start=1):
         scheduler.complete(node_id, None, at=float(end_s))
@@ -144,10 +149,10 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_depe
     scheduler.complete("undo a", None, at=7.0)
     assert ids_of(_run_to_end(scheduler)) == ["undo c", "undo b"]
     scheduler = _saga(
-        _make_node("last", "left", "right"),
-        _make_node("left", "top"),
-        _make_node("right", "top"),
-        _make_node("top"),
+        _compensable_node("last", "left", "right"),
+        _compensable_node("left", "top"),
+        _compensable_node("right", "top"),
+        _compensable_node("top"),
         node("z", "last", tool="look"),
     )
     order = ids_of(_run_to_end(scheduler, errors={"z": tool_error()}, task_seconds=0.0))
@@ -167,7 +172,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_depe
 def test_failed_call_is_compensated_if_it_may_have_run(
     error: NodeError, attempt: Attempt, is_compensated: bool
 ) -> None:
-    scheduler = _saga(_make_node("a"))
+    scheduler = _saga(_compensable_node("a"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", error, at=1.0, attempt=attempt)
     tasks = start_ready_tasks(scheduler, at=2.0)
@@ -179,16 +184,16 @@ def test_failed_call_is_compensated_if_it_may_have_run(
 
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a"))
+    scheduler = _saga(_compensable_node("a"), _compensable_node("b", "a"))
     assert ids_of(_run_to_end(scheduler, errors={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
-    single_call_saga = _saga(_make_node("a"))
+    single_call_saga = _saga(_compensable_node("a"))
     _run_to_end(single_call_saga, errors={"a": tool_error("boom")})
     assert [note["message"] for note in current_notes(single_call_saga)] == ["compensated calls with unknown outcome"]
-    large_call = _make_node("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES})
-    scheduler = _saga(*map(_make_node, "abc"), large_call)
+    large_call = _compensable_node("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES})
+    scheduler = _saga(*map(_compensable_node, "abc"), large_call)
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
     assert next_call(scheduler, 1.0) is None
@@ -217,14 +222,14 @@ def test_failed_undo_is_reported_and_other_undos_run_even_with_fail_fast() -> No
 
 def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
     arguments = {"name": "{{item}}", "at": "{{index}}"}
-    scheduler = _saga(_make_node("m", for_each=["x", "y", "z"], key="{{item}}", arguments=arguments))
+    scheduler = _saga(_compensable_node("m", for_each=["x", "y", "z"], key="{{item}}", arguments=arguments))
     ended_tasks = _run_to_end(scheduler, errors={"m[y]": NodeError("not_started", "no")})
     assert ids_of(ended_tasks) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
     assert ended_tasks[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
 
 def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a"), _make_node("c", "b"))
+    scheduler = _saga(_compensable_node("a"), _compensable_node("b", "a"), _compensable_node("c", "b"))
     (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
     start_ready_tasks(scheduler, at=1.0)
@@ -239,7 +244,7 @@ def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
 
 def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> None:
     human_node = node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"})
-    scheduler = _advanced_saga(_make_node("a"), human_node, _make_node("b", "ask"))
+    scheduler = _advanced_saga(_compensable_node("a"), human_node, _compensable_node("b", "ask"))
     apply_command(Cancel(), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
@@ -312,7 +317,7 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
 
 
 def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outcome() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b"), node("c", "a", "b", tool="look"))
+    scheduler = _saga(_compensable_node("a"), _compensable_node("b"), node("c", "a", "b", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error("boom"), at=1.0)
     assert apply_command(SetResult("a", {"id": "manual"}, ANN), scheduler, at=2.0) is None
@@ -325,7 +330,7 @@ def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outc
 
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
-    scheduler = _saga(_make_node("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
+    scheduler = _saga(_compensable_node("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
     ended_tasks = _run_to_end(scheduler, errors={"z": tool_error()})
     assert ids_of(ended_tasks) == ["a", "undo a", "z", "undo a#2"]
 
@@ -340,7 +345,7 @@ def test_policy_does_not_apply_to_compensation(verdict: Verdict) -> None:
 
 
 def test_superseded_call_is_compensated() -> None:
-    scheduler = _saga(_make_node("a"), node("z", tool="look"))
+    scheduler = _saga(_compensable_node("a"), node("z", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
     assert apply_command(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
@@ -355,8 +360,8 @@ def test_superseded_call_is_compensated() -> None:
 
 
 def test_calls_without_compensation_are_reported_before_the_run() -> None:
-    sub_plan_node = node("s", plan=plan_of(node("x", tool="send"), _make_node("y")))
-    nodes = (_make_node("a"), node("b", tool="post"), node("c", tool="send"), sub_plan_node)
+    sub_plan_node = node("s", plan=plan_of(node("x", tool="send"), _compensable_node("y")))
+    nodes = (_compensable_node("a"), node("b", tool="post"), node("c", tool="send"), sub_plan_node)
     plan = compiled_plan(plan_of(*nodes), tools=TOOLS)
     message = "cannot be compensated: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
@@ -389,7 +394,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
 
 
 def test_reused_calls_of_another_run_and_calls_that_never_started_are_not_compensated() -> None:
-    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", tool="look"))
+    scheduler = _saga(_compensable_node("a"), _compensable_node("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
     (first_task, _) = start_ready_tasks(scheduler)
     scheduler.complete(first_task.id, None, at=1.0)

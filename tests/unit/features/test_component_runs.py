@@ -1,4 +1,4 @@
-"""Single components with their own scheduler: budgets, plan extension, fork reuse, cancellation and feedback."""
+"""Components, each alone in a scheduler: budgets, plan extension, fork reuse, cancellation and feedback."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ class OneNodeExtender(NoExtension):
         return node_id == "more"
 
 
-def test_extender_adds_nodes_when_nothing_can_run() -> None:
+def test_extender_adds_nodes_when_nothing_can_run_and_a_missed_goal_sets_the_status() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, extension = single_component_scheduler(state, partial(PlanExtension, check_nodes=check_nodes))

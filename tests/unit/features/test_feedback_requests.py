@@ -129,9 +129,14 @@ def test_invalid_escalation_step_is_a_problem_of_the_plan(on_timeout: Any, messa
 
 
 _YES = {"approved": True}
+_INBOX_NODE = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
+_INBOX_REJECTION = (
+    "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
+    "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
+)
 
 
-def test_key_answers_only_the_requests_that_its_permission_allows() -> None:
+def test_api_key_answers_only_the_requests_that_its_permission_allows() -> None:
     scheduler = _scheduler()
     mallory_answer = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss_answer = Feedback("ask", _YES, by="boss", may_answer="unassigned")
@@ -165,18 +170,11 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert take_rejections(scheduler) == [rejection]
 
 
-def test_message_to_a_run_has_the_permission_of_its_key_if_it_is_set() -> None:
+def test_answer_message_has_the_permission_of_the_api_key_if_one_is_set() -> None:
     message = Answer("yes", "ann", may_answer="unassigned").to_json("child/ask")
     feedback = feedback_from_json(message, source="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
-
-
-_INBOX_NODE = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
-_INBOX_REJECTION = (
-    "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
-    "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
-)
 
 
 def _feedback(source: MessageSource) -> Feedback:

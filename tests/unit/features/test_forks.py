@@ -49,7 +49,7 @@ def look_node(node_id: str, *dependencies: str, **arguments: Any) -> dict[str, A
     return node(node_id, *dependencies, tool="look", arguments=arguments)
 
 
-def send_node(node_id: str, *dependencies: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
+def write_node(node_id: str, *dependencies: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
     return node(node_id, *dependencies, tool=tool, arguments=arguments)
 
 
@@ -80,11 +80,11 @@ def create_fork(
 
 
 def start_and_return_scopes(scheduler: RunScheduler) -> dict[str, str | None]:
-    """Start the ready tasks, and return their scopes."""
+    """Start the ready tasks. Return task ID -> scope of its idempotency key, `None` for a new key of the fork."""
     return {task.id: task.scope for task in start_ready_tasks(scheduler, at=11.0)}
 
 
-CHAIN = (look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", x="{{a.result}}"), send_node("c", to="{{b.result}}"))
+CHAIN = (look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", x="{{a.result}}"), write_node("c", to="{{b.result}}"))
 
 
 def test_fork_without_changes_reuses_everything() -> None:
@@ -114,7 +114,7 @@ def test_dependents_are_reused_after_an_equal_result_and_rerun_with_new_keys_aft
 
 
 def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
-    write_nodes = (send_node("c", tool="put", to="{{a.result}}"), send_node("d", tool="put", to="x"))
+    write_nodes = (write_node("c", tool="put", to="{{a.result}}"), write_node("d", tool="put", to="x"))
     plan = plan_with_tools(look_node("a"), *write_nodes)
     origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
     fork, _, prediction = create_fork(origin, plan)
@@ -127,7 +127,7 @@ def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> N
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result() -> None:
-    plan = plan_with_tools(look_node("a"), send_node("c", tool="put", to="{{a.result}}"))
+    plan = plan_with_tools(look_node("a"), write_node("c", tool="put", to="{{a.result}}"))
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
     start_ready_tasks(fork)
     fork.fail("c", tool_error(), at=20.0)
@@ -138,10 +138,10 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result
     assert table.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
-def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
-    plan = plan_with_tools(look_node("a"), send_node("c", to="x"))
+def test_changed_nodes_and_reads_with_a_changed_tool_version_run_again() -> None:
+    plan = plan_with_tools(look_node("a"), write_node("c", to="x"))
     newer_tools = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    plan_with_newer_tools = plan_with_tools(look_node("a"), send_node("c", to="x"), tools=newer_tools)
+    plan_with_newer_tools = plan_with_tools(look_node("a"), write_node("c", to="x"), tools=newer_tools)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "c": 3}), plan_with_newer_tools)
     assert start_and_return_scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
@@ -168,14 +168,14 @@ def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
     fork.complete("sum[n]", 2, at=12.0)
     assert fork.records[0].result == [1, 20, 2]
     assert [*start_and_return_scopes(fork)] == ["all"]
-    plan = plan_with_tools({**send_node("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    plan = plan_with_tools({**write_node("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
     fork, _, prediction = create_fork(ended_scheduler(plan, {"each[x]": 1, "each[y]": tool_error()}), plan)
     assert start_and_return_scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None:
-    plan = plan_with_tools(look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", "a"), send_node("c", "a", to="x"))
+    plan = plan_with_tools(look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", "a"), write_node("c", "a", to="x"))
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=1)
     start_and_return_scopes(fork)
     fork.complete("a", 9, at=12.0)
@@ -193,7 +193,7 @@ def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None
 def test_write_that_may_have_had_its_effect_is_repeated_only_if_selected(
     result: Any, is_open: bool, expected: str
 ) -> None:
-    plan = plan_with_tools(send_node("c", to="x"))
+    plan = plan_with_tools(write_node("c", to="x"))
     origin = ended_scheduler(plan, {} if result is None else {"c": result})
     _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
@@ -202,8 +202,8 @@ def test_write_that_may_have_had_its_effect_is_repeated_only_if_selected(
 
 
 def test_unstarted_nodes_of_an_open_run_keep_their_keys_until_they_change() -> None:
-    nodes = (look_node("a"), send_node("c", tool="put", to="{{a.result}}"), look_node("b", x="{{PLACEHOLDER_x}}"))
-    plan = plan_with_tools(*nodes, send_node("d", tool="put", to="{{b.result}}"))
+    nodes = (look_node("a"), write_node("c", tool="put", to="{{a.result}}"), look_node("b", x="{{PLACEHOLDER_x}}"))
+    plan = plan_with_tools(*nodes, write_node("d", tool="put", to="{{b.result}}"))
     fork, _, _ = create_fork(ended_scheduler(plan, {}, x=0), plan, is_open=True, x=1)
     start_and_return_scopes(fork)
     fork.complete("a", 1, at=12.0)
@@ -223,9 +223,9 @@ def ended_map_scheduler(
 
     Args:
         size: characters of the result of each item.
-        first_failed: first item of the batch that fails.
-        first_replaced: first item of the batch whose items failed and got the value of `on_error`.
-        first_running: first item of the batch that has not ended.
+        first_failed: index of the first item of the failed batch.
+        first_replaced: index of the first item of the batch whose items failed and got the value of `on_error`.
+        first_running: index of the first item of the batch that still runs.
     """
     scheduler = started_scheduler(plan, at=1.0)
     for task in start_ready_tasks(scheduler, at=1.0):
@@ -251,7 +251,7 @@ def ended_map_scheduler(
 @pytest.mark.parametrize("tool", ["look", "put", "send"])
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
-    plan = plan_with_tools({**send_node("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
+    plan = plan_with_tools({**write_node("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
     fork, reuse, prediction = create_fork(ended_map_scheduler(plan, size=size), plan)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
@@ -271,7 +271,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 def test_large_map_with_completed_writes_must_be_selected_to_run_again(
     is_open: bool, map_batches: dict[str, int], hint: str
 ) -> None:
-    plan = plan_with_tools({**send_node("m", to="{{item}}"), "for_each": list(range(1_200))})
+    plan = plan_with_tools({**write_node("m", to="{{item}}"), "for_each": list(range(1_200))})
     origin = ended_map_scheduler(plan, size=1, **map_batches)
     _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     message = "the items of 'm' run in child runs, and some may have had effects already"
@@ -288,8 +288,8 @@ COMPENSABLE_TOOLS = {
 
 
 def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
-    """Return a run with compensation that made two bookings. Its tasks ended with these results or errors."""
-    bookings = (send_node("a", tool="book"), send_node("b", "a", tool="book"))
+    """Return a run of two bookings with compensation. The tasks of the run ended with these results or errors."""
+    bookings = (write_node("a", tool="book"), write_node("b", "a", tool="book"))
     plan = plan_with_tools(look_node("r"), *bookings, look_node("end", "b"), tools=COMPENSABLE_TOOLS)
     return ended_scheduler(plan, results, setup={"compensate": True})
 

@@ -76,7 +76,7 @@ def start_plan(plan: CompiledPlan, **options: Any) -> tuple[RunScheduler, list[T
     return scheduler, start_ready_tasks(scheduler)
 
 
-def test_each_distinct_lookup_is_one_node_after_the_written_nodes() -> None:
+def test_each_distinct_lookup_is_one_node_after_the_nodes_of_the_plan() -> None:
     plan = plan_of(
         intent(a=lookup_of("Ann"), b=lookup_of("Bob")),
         intent(
@@ -194,7 +194,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
     assert request.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
-def test_reason_for_the_party_of_a_step_is_reported() -> None:
+def test_why_reports_how_the_party_of_a_node_was_found() -> None:
     scheduler = started_scheduler(pay_plan(APEX_INTENT, NOTE_INTENT))
     [find_task] = start_ready_tasks(scheduler)
     selection = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}

@@ -255,6 +255,6 @@ def test_added_nodes_wait_for_their_dependencies_and_stale_or_duplicate_nodes_ar
 
 
 def test_scheduler_has_fewer_than_30_attributes() -> None:
-    """CPython accesses the attributes of objects with at most 30 attributes faster."""
+    """CPython accesses the attributes of an object faster if the object has at most 30 attributes."""
     scheduler = _partly_failed_run()
     assert max(len(vars(scheduler)), len(vars(scheduler.state))) < 30

@@ -32,11 +32,11 @@ _UNUSUAL_IDS = ("step 700", "a/b-700", "-700-", "700", "ä.700")
 
 @pytest.fixture(scope="module")
 def large_run() -> RunScheduler:
-    """A run of `_NODE_COUNT` nodes, and a node for each of `_UNUSUAL_IDS`."""
+    """A run with `_NODE_COUNT` nodes, and with one more node for each of `_UNUSUAL_IDS`."""
     return scheduler_of(*(node(f"n{number}") for number in range(_NODE_COUNT)), *map(node, _UNUSUAL_IDS))
 
 
-def test_declarations_and_ids_of_the_plan_take_precedence_over_those_of_added_nodes(large_run: RunScheduler) -> None:
+def test_plan_keeps_its_tool_declarations_and_rejects_added_nodes_with_existing_ids(large_run: RunScheduler) -> None:
     scheduler = scheduler_of(node("a"))
     sent_declaration = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
     extension = extension_of([node("b", "a")], scheduler.state, tools={"any": sent_declaration})
@@ -172,7 +172,7 @@ def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(chec
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checked_counts: list[int]) -> None:
+def test_checks_of_nodes_and_additions_of_nodes_have_separate_compute_budgets(checked_counts: list[int]) -> None:
     scheduler = _run_with_map()
     rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
     rejections = [rejected_command.rejection_of(scheduler, at=2.0) for _ in range(250)]
@@ -216,7 +216,7 @@ def test_nodes_in_an_answer_to_guidance_have_the_limits_of_added_nodes(
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 
-def test_guidance_with_nodes_is_parsed_once(checked_counts: list[int]) -> None:
+def test_guidance_with_nodes_is_checked_once(checked_counts: list[int]) -> None:
     scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
     assert scheduler.features.feedback.answer(answer, 2.0) is None

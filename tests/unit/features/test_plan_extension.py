@@ -55,7 +55,7 @@ class FunctionExtender(NoExtension):
         return self._next_extension(state) if state.records[0].status.is_final else None
 
 
-def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() -> None:
+def test_plan_is_extended_when_its_last_node_ends_and_its_output_is_the_last_result() -> None:
     scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     for number in range(3):
         assert ids_of(start_ready_tasks(scheduler)) == [f"n{number}"]
@@ -142,7 +142,7 @@ def turn_with_calls(*tools: str) -> dict[str, Any]:
 
 
 def start_next_turn(scheduler: RunScheduler) -> list[str]:
-    """Start the next turn. Return the results of calls that it receives."""
+    """Start the next turn. Return the results of tool calls in the messages of the turn."""
     [turn] = start_ready_tasks(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 

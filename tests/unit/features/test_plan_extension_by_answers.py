@@ -101,7 +101,7 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     assert statuses_of(scheduler)["more"] == "pending"
 
 
-def test_answer_may_have_nodes_without_text_and_tools_that_the_run_does_not_know() -> None:
+def test_answer_may_have_nodes_but_no_text_and_may_declare_new_tools() -> None:
     scheduler = _run_with_request()
     [request] = open_requests(scheduler).values()
     assert normalize_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}

@@ -1,4 +1,4 @@
-"""Lookups with the resolver of another application, whose tools, types and filters differ from onboarding."""
+"""Lookups with a resolver that has other tools, types and filters than the resolver of the onboarding application."""
 
 from typing import Any
 

@@ -42,13 +42,13 @@ def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
         "input_schema",  # encoded separately
         "timeout_s",  # in the nodes of a compiled plan
         "description",  # for people and models
-        "returns",
+        "returns",  # for the check before the run, and for planners
         "aliases",  # for the check before the run
         "secrets",  # for the check before the run, and for the worker
         "sends_to_hosts",  # for the worker
         "agent",  # the node of the agent has the fields of the card
         "worker",  # encoded separately, as JSON
-        "output_schema",
+        "output_schema",  # for the check before the run
         "plain_parameters",  # for the check before the run
     }
     assert {field.name for field in fields(ToolDeclaration)} == separate_or_unsent_fields | set(ENCODED_FIELDS)

@@ -217,7 +217,7 @@ _PLAN_WITH_SUB_PLAN = {
 }
 
 
-async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
+async def test_node_of_a_sub_plan_that_does_not_stop_in_time_is_cancelled() -> None:
     timer_started_event = _event(9, "timer_started", timer_id="grace")
     timer_started_event.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
     cancel_signal = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)

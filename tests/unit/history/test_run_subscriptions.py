@@ -103,9 +103,14 @@ async def test_slow_subscriber_receives_the_final_update() -> None:
 
 
 async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> None:
-    final: Any = {"a": COMPLETED, "b": COMPLETED}
-    views = (view(3, a=RUNNING), view(6, a=COMPLETED, b=RUNNING), view(9, **final), view(11, is_closed=True, **final))
-    updates = await updates_of(*views, after=Cursor(1, 9), known_statuses=final, reached_cursor=Cursor(1, 9))
+    final_statuses: Any = {"a": COMPLETED, "b": COMPLETED}
+    views = (
+        view(3, a=RUNNING),
+        view(6, a=COMPLETED, b=RUNNING),
+        view(9, **final_statuses),
+        view(11, is_closed=True, **final_statuses),
+    )
+    updates = await updates_of(*views, after=Cursor(1, 9), known_statuses=final_statuses, reached_cursor=Cursor(1, 9))
     assert [(str(update.position), update.changed_ids) for update in updates] == [("1-9", ()), ("1-11", ())]
 
 

@@ -42,7 +42,9 @@ from tests.support.plan_building import node
 from tests.unit.interfaces.cli.views import START, start_all_ready_tasks, view_of
 
 
-def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
+def _pending_call(
+    activity_id: str, *details: Any, activity_type: str = "call_model", at_s: int = 1
+) -> PendingActivityInfo:
     call = PendingActivityInfo(activity_id=activity_id)
     call.activity_type.name = activity_type
     call.scheduled_time.seconds = at_s
@@ -51,11 +53,11 @@ def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at
     return call
 
 
-def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
-    return _call(activity_id, None, None, None, heartbeat_text_of(text, attempt=attempt).to_json(), at_s=at_s)
+def _pending_text_call(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
+    return _pending_call(activity_id, None, None, None, heartbeat_text_of(text, attempt=attempt).to_json(), at_s=at_s)
 
 
-class _Server:
+class _FakeServer:
     """Fake client and subscriptions of one run. The test sets the description of the run and ends the subscriptions."""
 
     data_converter = data_converter
@@ -63,7 +65,7 @@ class _Server:
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.description = DescribeWorkflowExecutionResponse()
-        self.poll_count = self.reader_count = 0
+        self.poll_count = self.subscription_count = 0
         self.end_event = asyncio.Event()
         self._is_known, self._is_disconnected = is_known, False
         self.view: RunView | None = None
@@ -72,7 +74,7 @@ class _Server:
         self._is_disconnected = True
         self.end_event.set()
 
-    def get_workflow_handle(self, _: str) -> "_Server":
+    def get_workflow_handle(self, _: str) -> "_FakeServer":
         return self
 
     async def describe(self) -> Any:
@@ -82,14 +84,14 @@ class _Server:
     async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
         if not self._is_known:
             raise RunNotFound(f"there is no run {workflow_id!r}")
-        self.reader_count += 1
+        self.subscription_count += 1
         yield SimpleNamespace(view=self.view, changed_ids=("answer",))
         await self.end_event.wait()
         if self._is_disconnected:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
     def stream(self, text: str) -> None:
-        self.description = DescribeWorkflowExecutionResponse(pending_activities=[_pending_activity("answer", text)])
+        self.description = DescribeWorkflowExecutionResponse(pending_activities=[_pending_text_call("answer", text)])
 
     def token_streams(self) -> TokenStreams:
         return TokenStreams(cast("Client", self), cast("RunSubscriptions", self))
@@ -101,7 +103,7 @@ async def _read(streams: TokenStreams, parts: list[TextPart]) -> None:
 
 
 async def test_readers_of_a_run_share_the_polls() -> None:
-    server = _Server()
+    server = _FakeServer()
     streams = server.token_streams()
     parts_by_reader: list[list[TextPart]] = [[] for _ in range(50)]
     reader_tasks = [asyncio.create_task(_read(streams, parts)) for parts in parts_by_reader]
@@ -113,7 +115,7 @@ async def test_readers_of_a_run_share_the_polls() -> None:
     server.end_event.set()
     await asyncio.gather(*reader_tasks)
     assert parts_by_reader == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
-    assert server.reader_count == 1
+    assert server.subscription_count == 1
     # Polls are shared: even on a slow machine there are fewer polls than readers.
     assert polls_before_end < 50
 
@@ -137,7 +139,7 @@ FORM_OUTPUT = {"answer": "Oslo has.", "missing": []}
 async def test_remaining_text_of_an_ended_call_is_taken_from_its_result(
     answer: Any, streamed_text: str, expected_texts: list[str]
 ) -> None:
-    server = _Server()
+    server = _FakeServer()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
     server.stream(streamed_text)
     parts: list[TextPart] = []
@@ -152,7 +154,7 @@ async def test_remaining_text_of_an_ended_call_is_taken_from_its_result(
 
 
 async def test_polling_ends_with_the_last_reader() -> None:
-    server = _Server()
+    server = _FakeServer()
     streams = server.token_streams()
     server.stream("Oslo")
     tasks_before = asyncio.all_tasks()
@@ -161,16 +163,16 @@ async def test_polling_ends_with_the_last_reader() -> None:
     await eventually(lambda: asyncio.all_tasks() == tasks_before)
     async with aclosing(streams.parts("run", DeliveredText())) as parts:
         assert (await anext(parts)).text == "Oslo"
-    assert server.reader_count == 2
+    assert server.subscription_count == 2
 
 
 async def test_reading_an_unknown_run_is_an_error() -> None:
     with pytest.raises(RunNotFound):
-        await _read(_Server(is_known=False).token_streams(), [])
+        await _read(_FakeServer(is_known=False).token_streams(), [])
 
 
 async def test_new_reader_polls_again_after_a_connection_failure() -> None:
-    server = _Server()
+    server = _FakeServer()
     streams = server.token_streams()
     server.stream("Oslo")
     async with aclosing(streams.parts("run", DeliveredText())) as slow_reader:
@@ -187,7 +189,7 @@ async def test_new_reader_polls_again_after_a_connection_failure() -> None:
 
 @pytest.mark.parametrize(("run_count", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
 def test_poll_rate_of_all_runs_is_limited(run_count: int, pause_s: float) -> None:
-    streams = _Server().token_streams()
+    streams = _FakeServer().token_streams()
     pauses = [streams.poll_pause(NEXT_PAUSE_S) for _ in range(run_count)]
     pauses_s = [pause.__enter__() for pause in pauses]
     assert pauses_s[-1] == pytest.approx(pause_s)
@@ -199,7 +201,7 @@ def test_poll_rate_of_all_runs_is_limited(run_count: int, pause_s: float) -> Non
 
 
 async def test_poll_pause_grows_with_the_number_of_readers() -> None:
-    server = _Server()
+    server = _FakeServer()
     streams, reader_count = server.token_streams(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
     reader_tasks = [asyncio.create_task(_read(streams, [])) for _ in range(reader_count)]
     await eventually(lambda: server.poll_count > 0)
@@ -211,11 +213,14 @@ async def test_poll_pause_grows_with_the_number_of_readers() -> None:
 
 def test_newest_model_call_with_text_is_found() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
-    other_calls = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, activity_type="echo")]
+    other_calls = [
+        _pending_call("plan", None, None, {"usage": {}}),
+        _pending_call("tool", *[text] * 4, activity_type="echo"),
+    ]
     assert newest_text_call(other_calls) is None
-    text_calls = [_pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)]
+    text_calls = [_pending_text_call("answer", "Os"), _pending_text_call("answer#2", "", at_s=2)]
     assert newest_text_call([*other_calls, *text_calls]) == ("answer#2", HeartbeatText(1, 0, ""))
-    call = _pending_activity("answer", "Os")
+    call = _pending_text_call("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
     assert newest_text_call([call]) is None
 
@@ -273,7 +278,7 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
 )
-async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str, expected: bool) -> None:
+async def test_superseded_text_is_looked_up_only_for_paths_of_turns(path: str, expected: bool) -> None:
     read_runs: list[str] = []
 
     def open_reader(run: str) -> Any:
@@ -283,7 +288,7 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
 
         return SimpleNamespace(read=read)
 
-    server = _Server()
+    server = _FakeServer()
     server.open_reader = open_reader
     mark = replace(_mark_of("Fi"), call_id=path)
     assert await server.token_streams().was_superseded("run-1", mark) is expected
@@ -304,7 +309,7 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
 
 
 @pytest.mark.parametrize(
-    ("polled_texts", "expected", "remaining_parts"),
+    ("polled_texts", "expected", "answers_and_rests"),
     [
         (
             _partial_texts(1, "", "Os", "Os", "Oslo ", "Oslo has"),
@@ -329,11 +334,13 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
     ],
 )
 def test_polled_texts_are_converted_to_parts(
-    polled_texts: list[PartialText], expected: list[TextPart], remaining_parts: list[tuple[str, TextPart | None]]
+    polled_texts: list[PartialText], expected: list[TextPart], answers_and_rests: list[tuple[str, TextPart | None]]
 ) -> None:
     delivered_text = DeliveredText()
     assert _parts_of(delivered_text, *polled_texts) == expected
-    assert [delivered_text.rest_of(answer) for answer, _ in remaining_parts] == [rest for _, rest in remaining_parts]
+    assert [delivered_text.rest_of(answer) for answer, _ in answers_and_rests] == [
+        rest for _, rest in answers_and_rests
+    ]
 
 
 TEXT_LENGTHS = st.lists(st.integers(0, 60))
@@ -344,8 +351,9 @@ def _polled_texts(answer: str, first_lengths: list[int], second_lengths: list[in
     return [*first_texts, *_partial_texts(2, *(answer[:length] for length in sorted(second_lengths)))]
 
 
-def _read_to_end(text: str, delivered_text: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
-    """Return the text that a reader receives: all parts and the remaining text."""
+def _read_to_end(text_before: str, delivered_text: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
+    """Return the text of a reader at the end: `text_before`, all parts and the remaining text."""
+    text = text_before
     parts = _parts_of(delivered_text, *polled_texts)
     rest = delivered_text.rest_of(answer)
     for part in [*parts, *([rest] if rest is not None else [])]:

@@ -222,7 +222,7 @@ def test_sub_plan_input_named_like_an_option_is_passed_in_arguments() -> None:
     assert plan.check() == []
 
 
-INVALID_OPERATORS: list[tuple[Operation, str]] = [
+WRONG_TYPES: list[tuple[Operation, str]] = [
     (lambda sample: sample.articles.size() > "3", "int cannot be compared with str"),
     (lambda sample: sample.lamp["left"] == "3", "int cannot be compared with str"),
     (lambda sample: sample.lamp < 3, "dict cannot be compared with int"),
@@ -249,8 +249,8 @@ INVALID_OPERATORS: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), INVALID_OPERATORS)
-def test_operator_rejects_a_wrong_type(operation: Operation, message: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), WRONG_TYPES)
+def test_operator_or_option_rejects_a_wrong_type(operation: Operation, message: str) -> None:
     with pytest.raises((TypeError, PlanInvalid), match=message):
         operation(SamplePlan())
 

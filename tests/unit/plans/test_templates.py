@@ -38,6 +38,7 @@ Tools = Mapping[str, ToolDeclaration]
 
 
 def _write_files(path: Path, **files: str) -> Path:
+    """Write files into a folder. A `__` in a name of `files` becomes a dot."""
     path.mkdir(exist_ok=True)
     for name, text in files.items():
         (path / name.replace("__", ".")).write_text(text, encoding="utf-8")
