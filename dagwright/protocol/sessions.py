@@ -217,10 +217,6 @@ class SessionRecord:
             return "ended" if self.has_ended else "ending"
         return "idle" if self.running_turn is None else "running"
 
-    def ids(self) -> dict[str, str]:
-        """Return the ids of the entities, as plans use them: name without `@` -> id."""
-        return {name: str(entity["id"]) for name, entity in self.names.items()}
-
     def turn_of(self, run_id: str) -> Turn | None:
         """Return the turn of a run, if it is still stored."""
         return next((turn for turn in reversed(self.turns) if turn.run_id == run_id), None)
