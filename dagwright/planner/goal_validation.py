@@ -37,7 +37,7 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         raise GoalRejected("invalid_field", "the request contains a lone surrogate", hint="encode it as UTF-8")
     text = goal.strip()
     if not text:
-        raise GoalRejected("empty_goal", "the request is empty", hint="describe the task in text")
+        raise GoalRejected("empty_request", "the request is empty", hint="describe the task in text")
     if (size := len(text.encode())) > GOAL_LIMIT_BYTES:
         message = f"the request has {size:,} bytes; at most {GOAL_LIMIT_BYTES:,} are allowed"
         raise GoalRejected(

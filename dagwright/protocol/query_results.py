@@ -59,19 +59,19 @@ def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | Non
 
 
 def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
+    """Return nodes and edges with their states; for a large plan the number of nodes by state, and a note."""
     node_count = scheduler.plan.visible_count
-    edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
-    if node_count + edges <= MAX_GRAPH_PARTS:
+    edge_count = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
+    if node_count + edge_count <= MAX_GRAPH_PARTS:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:
             return graph
-    counts = {
+    node_counts = {
         status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
     }
-    sizes = f"{node_count:,} nodes and {edges:,} edges are too large for a query"
+    sizes = f"{node_count:,} nodes and {edge_count:,} edges are too large for a query"
     message = f"{sizes}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
-    return {"nodes": [], "edges": [], "counts": counts, "note": message}
+    return {"nodes": [], "edges": [], "node_counts": node_counts, "note": message}
 
 
 def _fitting_values(values: Sequence[Any]) -> list[Any]:

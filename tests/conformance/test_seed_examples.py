@@ -36,7 +36,7 @@ def test_valid_example_has_the_expected_graph(name: str) -> None:
     actual: dict[str, Any] = {
         "dialect": checked_plan.dialect,
         "levels": checked_plan.levels,
-        "edges": checked_plan.edge_count,
+        "edge_count": checked_plan.edge_count,
         "critical_path": checked_plan.critical_path,
         "notes": [[note.code, note.node] for note in checked_plan.notes],
         "inputs": list(checked_plan.inputs),

@@ -86,7 +86,7 @@ async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(comma
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        ("' '", "empty_goal"),
+        ("' '", "empty_request"),
         pytest.param("x" * 100_000, "too_large", id="long"),
         ("'Do it.' --profile rounds", "no_tools"),
         ("'Do it.' --confidence 0.5", "bad_usage"),

@@ -217,7 +217,7 @@ async def test_errors_have_the_documented_status_code_and_fields(serve: Serve) -
         ("POST", CHAT, '{"messages": [{"role": "robot"}]}'): (400, "invalid_value"),
         ("POST", CHAT, chat_json(routing_mode="best")): (400, "invalid_value"),
         ("POST", CHAT, chat_json(model="agent/none")): (404, "model_not_found"),
-        ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_goal"),
+        ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_request"),
         ("POST", CHAT, chat_json(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
     }
     json_headers = {"content-type": "application/json"}

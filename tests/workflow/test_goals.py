@@ -70,7 +70,7 @@ async def test_invalid_text_request_fails_with_its_problems(serve_script: ServeS
             for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": invalid_request}, {"goal": None})
         ]
     assert [document["status"] for document in documents] == ["failed"] * 4
-    expected = ["empty_goal", "too_large", "invalid_field", "invalid_field"]
+    expected = ["empty_request", "too_large", "invalid_field", "invalid_field"]
     assert [document["error"]["errors"][0]["code"] for document in documents] == expected
     assert documents[3]["error"]["errors"][0]["message"] == "the request must be a string, not NoneType"
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]

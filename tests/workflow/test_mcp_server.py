@@ -194,7 +194,7 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpHarness, mode: str) -
     async with mcp.client(mode, person) as call:
         check_result = await call("check_plan", plan=plan)
         result = await call.result("run_plan", plan=plan)
-    assert check_result["approve_plan"] is True
+    assert check_result["needs_approval"] is True
     assert result.is_error
     assert result.structured_content["status"] in ("failed", "cancelled")
     assert "send" in person.forms[0][0]

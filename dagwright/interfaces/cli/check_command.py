@@ -208,7 +208,7 @@ def check_document(
         "title": checked_plan.plan.title,
         "dialect": checked_plan.dialect,
         "node_count": len(checked_plan.nodes),
-        "edges": checked_plan.edge_count,
+        "edge_count": checked_plan.edge_count,
         "levels": levels,
         "critical_path": checked_plan.critical_path,
         "inputs": [
@@ -252,7 +252,7 @@ def _table(document: Mapping[str, Any]) -> Table:
     if document["title"]:
         add_row("title", document["title"])
     add_row("dialect", document["dialect"])
-    edges, levels = format_count(document["edges"], "edge"), format_count(len(document["levels"]), "level")
+    edges, levels = format_count(document["edge_count"], "edge"), format_count(len(document["levels"]), "level")
     add_row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
         add_row(f"level {number}", _first_ids(ids, separator=", "))

@@ -114,7 +114,7 @@ def add_key(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Scope: run, answer, operate, or look (read only); repeatable; default: run, answer and operate.",
+            help="Scope: run, answer, operate, or read (only reading); repeatable; default: run, answer and operate.",
         ),
     ] = None,
     weight: Annotated[

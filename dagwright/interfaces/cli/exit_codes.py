@@ -73,8 +73,8 @@ class ErrorStatus(DescribedCode):
         "Report it with the traceback; the message names its file.",
     )
     DISK_FULL = ("disk_full", ExitCode.FAILED, "The disk is full.", "Free space, and repeat the command.", _RETRYABLE)
-    EMPTY_GOAL = (
-        "empty_goal",
+    EMPTY_REQUEST = (
+        "empty_request",
         ExitCode.REJECTED,
         "The request in natural language is empty.",
         "Describe the task in text.",

@@ -14,7 +14,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
-READ_ONLY_SCOPE = "look"
+READ_ONLY_SCOPE = "read"
 """Value of `--scope` for a key without scopes, which can only read."""
 
 

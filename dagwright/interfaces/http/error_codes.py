@@ -78,7 +78,7 @@ class ErrorCode(DescribedCode):
         "Send the request again, to another gateway.",
         _IS_RETRYABLE,
     )
-    EMPTY_GOAL = ("empty_goal", 400, "The message is empty.", "Describe the task in text.")
+    EMPTY_REQUEST = ("empty_request", 400, "The message is empty.", "Describe the task in text.")
     FOREIGN_HOST = ("foreign_host", 403, "The header `Host` names another host.", "Add it to `DAGWRIGHT_API_HOSTS`.")
     FOREIGN_ORIGIN = (
         "foreign_origin",

@@ -231,10 +231,10 @@ class ToolHandlers:
             "title": checked_plan.plan.title,
             "dialect": checked_plan.dialect,
             "node_count": len(checked_plan.nodes),
-            "edges": checked_plan.edge_count,
+            "edge_count": checked_plan.edge_count,
             "critical_path": checked_plan.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked_plan.inputs.items()],
-            "approve_plan": changing_node_count(compiled_plan) > 0,
+            "needs_approval": changing_node_count(compiled_plan) > 0,
             "notes": [note.to_json() for note in checked_plan.notes],
         }
         return result_of(document)

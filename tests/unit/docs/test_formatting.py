@@ -109,7 +109,7 @@ def test_used_codes_equal_the_documented_codes() -> None:
 
 def test_every_rejection_code_is_documented_for_each_interface() -> None:
     codes = rejection_codes()
-    assert codes >= {"empty_goal", "no_tools", "no_worker", "session_busy", "session_ending"}
+    assert codes >= {"empty_request", "no_tools", "no_worker", "session_busy", "session_ending"}
     assert sorted(codes - set(ErrorStatus)) == []
     # The gateway reports a missing worker as `unavailable`.
     assert sorted(codes - set(ErrorCode)) == ["no_worker"]

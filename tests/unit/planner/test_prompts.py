@@ -111,7 +111,7 @@ def test_repair_message_lists_problems_with_pointer_and_hint_up_to_a_limit() -> 
 
 @pytest.mark.parametrize(
     ("goal", "code"),
-    [("", "empty_goal"), (" \n ", "empty_goal"), ("x" * 1_000_000, "too_large"), ({}, "invalid_field")],
+    [("", "empty_request"), (" \n ", "empty_request"), ("x" * 1_000_000, "too_large"), ({}, "invalid_field")],
 )
 def test_invalid_request_is_rejected_with_a_hint(goal: object, code: str) -> None:
     with pytest.raises(GoalRejected) as error:

@@ -375,9 +375,9 @@ def test_graph_that_is_too_large_for_a_query_is_replaced_by_its_counts() -> None
     reason = "5,001 nodes and 5,000 edges are too large for a query"
     note = f"{reason}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     counts = {"pending": 5_000, "running": 1}
-    assert graph_result(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": note}
+    assert graph_result(scheduler) == {"nodes": [], "edges": [], "node_counts": counts, "note": note}
     scheduler_with_long_titles = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
-    assert graph_result(scheduler_with_long_titles)["counts"] == {"ready": 500}
+    assert graph_result(scheduler_with_long_titles)["node_counts"] == {"ready": 500}
 
 
 def test_long_list_of_the_dependencies_of_a_node_is_shortened() -> None:

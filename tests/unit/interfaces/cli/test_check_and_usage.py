@@ -67,7 +67,7 @@ def test_document_of_a_valid_plan_is_one_line(run_command: RunCommand) -> None:
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert json.loads(out) == {
         **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "node_count": 3},
-        **{"edges": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
+        **{"edge_count": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
         **{"inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}], "notes": []},
     }
 

@@ -34,7 +34,7 @@ def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, key_with_all_scopes = run_keys(capsys, "keys", "add", "*")
-    _, read_only_key = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
+    _, read_only_key = run_keys(capsys, "keys", "add", "ann", "--scope", "read")
     _, listed_keys = run_keys(capsys, "keys", "list")
     removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
     second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
@@ -47,7 +47,7 @@ def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureF
     callers = [KeyFile(key_path).caller_of(key["key"]) for key in (key_with_all_scopes, read_only_key)]
     assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
-    assert [read_only_key["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert [read_only_key["id"], "ann", "read"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
 
 
 def test_only_the_key_is_written_to_stdout(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(
     for arguments in (
         ("add", "a b"),
         ("add", "ann", "--scope", "lok"),
-        ("add", "ann", "--scope", "look", "--scope", "run"),
+        ("add", "ann", "--scope", "read", "--scope", "run"),
         ("remove", "x"),
     ):
         code, document = run_keys(capsys, "keys", *arguments)
