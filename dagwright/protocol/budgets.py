@@ -61,7 +61,7 @@ PARENT_LOST = BudgetGrant(finish_reason="the parent run, which holds the budget,
 def initial_budget(run_input: RunInput) -> Budget | None:
     """Return the budget at the start of a run; `None` means no limits."""
     if run_input.parent is not None and run_input.shared_budget is not None:
-        finish_reason = run_input.shared_budget.get("finishing")
+        finish_reason = run_input.shared_budget.get("finish_reason")
         is_timed = run_input.shared_budget.get("is_timed") is True
         return Budget(
             is_child=True, finish_reason=None if finish_reason is None else str(finish_reason), is_timed=is_timed
@@ -75,7 +75,7 @@ def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
     if budget is None:
         return None
     timed_field = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
-    return timed_field if budget.finish_reason is None else {**timed_field, "finishing": budget.finish_reason}
+    return timed_field if budget.finish_reason is None else {**timed_field, "finish_reason": budget.finish_reason}
 
 
 def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) 
 
 def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
     """Encode a budget grant."""
-    return {"calls": grant.calls} if grant.finish_reason is None else {"finishing": grant.finish_reason}
+    return {"calls": grant.calls} if grant.finish_reason is None else {"finish_reason": grant.finish_reason}
 
 
 def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> BudgetMessage | None:
@@ -116,7 +116,7 @@ def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> B
 
 def _decode(name: str, message: Any) -> BudgetMessage:
     if name == wire.SIGNAL_BUDGET_GRANT:
-        finish_reason = message.get("finishing")
+        finish_reason = message.get("finish_reason")
         return BudgetGrant(
             [str(call) for call in message.get("calls", ())],
             finish_reason and str(finish_reason)[:_MAX_REASON_CHARACTERS],

@@ -113,7 +113,7 @@ class LimitState:
         day_use: model usage of the current day.
         leases: call -> its lease.
         queue: call that waits for a lease -> time at which the call loses its place. First come, first served.
-        hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease (unrelated to `hold`),
+        mean_lease_s, tokens_per_call: moving averages of the seconds for which a call has its lease,
             and of the tokens of a call.
         booking: last booked start.
     """
@@ -126,7 +126,7 @@ class LimitState:
     day_use: DayUse = field(default_factory=DayUse)
     leases: dict[str, Lease] = field(default_factory=dict)
     queue: dict[str, float] = field(default_factory=dict)
-    hold_s: float = _FIRST_LEASE_S
+    mean_lease_s: float = _FIRST_LEASE_S
     tokens_per_call: float = _FIRST_TOKENS
     booking: Booking | None = None
 
@@ -186,7 +186,7 @@ class LimitState:
         self.queue.pop(call, None)
         lease = self.leases.pop(call, None)
         if lease is not None:
-            self.hold_s = _average(self.hold_s, max(0.0, now - lease.started_at))
+            self.mean_lease_s = _average(self.mean_lease_s, max(0.0, now - lease.started_at))
 
     def renew(self, call: str, now: float) -> None:
         """Renew the lease of a call that runs, even if it has expired."""
@@ -239,7 +239,7 @@ class LimitState:
         if limit.rate is not None:
             intervals.append(limit.rate.interval_s)
         if limit.concurrency is not None:
-            intervals.append(self.hold_s / limit.concurrency)
+            intervals.append(self.mean_lease_s / limit.concurrency)
         if limit.tokens_per_minute is not None:
             intervals.append(self.tokens_per_call * 60.0 / limit.tokens_per_minute)
         return max(intervals)
@@ -280,7 +280,7 @@ class LimitState:
         reason = f"concurrency limit {limit.concurrency}"
         if call in self.queue or (is_its_turn and len(self.queue) < limit.concurrency):
             self.queue[call] = now + PLACE_TIMEOUT_S
-            poll_s = min(max(self.hold_s / limit.concurrency / 2, _MIN_POLL_S), _MAX_POLL_S)
+            poll_s = min(max(self.mean_lease_s / limit.concurrency / 2, _MIN_POLL_S), _MAX_POLL_S)
             return LimitAnswer("queue", poll_s, reason, place)
         return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 

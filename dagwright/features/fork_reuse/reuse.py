@@ -43,23 +43,22 @@ class ReusableResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the data as JSON, without fields at their default."""
-        encoded = {key: getattr(self, name) for key, name in _JSON_FIELDS.items() if getattr(self, name) not in _EMPTY}
+        encoded = {name: getattr(self, name) for name in _JSON_FIELDS if getattr(self, name) not in _EMPTY}
         if self.has_result:
             encoded["result"] = value_to_json(self.result)
         return encoded
 
 
-_JSON_FIELDS = {
-    "content": "fingerprint",
-    "scope": "scope",
-    "has_result": "has_result",
-    "partial": "partial",
-    "message": "message",
-    "tool_version": "tool_version",
-    "made": "produced_by",
-    "child_snapshot": "child_snapshot",
-}
-"""JSON key -> field."""
+_JSON_FIELDS = (
+    "fingerprint",
+    "scope",
+    "has_result",
+    "partial",
+    "message",
+    "tool_version",
+    "produced_by",
+    "child_snapshot",
+)
 _EMPTY: tuple[Any, ...] = ("", None, False, {})
 
 
@@ -69,7 +68,7 @@ def reusable_result_from_json(encoded: Mapping[str, Any]) -> ReusableResult:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    values = {name: encoded[key] for key, name in _JSON_FIELDS.items() if key in encoded}
+    values = {name: encoded[name] for name in _JSON_FIELDS if name in encoded}
     if "result" in encoded:
         values["result"] = value_from_json(encoded["result"]["value"], encoded["result"].get("stored"))
     return ReusableResult(**values)
