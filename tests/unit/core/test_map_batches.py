@@ -31,7 +31,7 @@ _MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
 _PLAN = compiled_plan(plan_of(_MAP, node("z", "m")))
 
 
-def _started_scheduler(**options: Any) -> RunScheduler:
+def _started_large_map(**options: Any) -> RunScheduler:
     return started_scheduler(_PLAN, at=1.0, **options)
 
 
@@ -64,7 +64,7 @@ def test_map_batches_share_the_smallest_limit(
 
 
 def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
-    scheduler = _started_scheduler()
+    scheduler = _started_large_map()
     tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
     assert {(task.is_child_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
@@ -72,7 +72,7 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
         _end_map_batch(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
     assert [task.id for task in start_ready_tasks(scheduler)] == ["z"]
-    scheduler = _started_scheduler()
+    scheduler = _started_large_map()
     tasks = start_ready_tasks(scheduler)
     for number, task in enumerate(tasks):
         _end_map_batch(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
@@ -81,7 +81,7 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     scheduler.complete(join_task.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert statuses_of(scheduler) == {"m": "completed", "z": "ready"}
-    scheduler = _started_scheduler()
+    scheduler = _started_large_map()
     tasks = start_ready_tasks(scheduler)
     scheduler.cancel(1.5)
     for task in tasks:
@@ -91,7 +91,7 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
 
 
 def test_failed_items_are_counted_over_all_map_batches() -> None:
-    scheduler = _started_scheduler()
+    scheduler = _started_large_map()
     ends: list[dict[str, Any]] = [
         {},
         {"status": NodeStatus.FAILED, "counts": {"completed": 298, "failed": 2}, "failed_key": "400"},
@@ -120,7 +120,7 @@ def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default(
 
 @pytest.mark.parametrize("ended_task_count", range(6))
 def test_large_map_survives_continue_as_new_after_any_task(ended_task_count: int) -> None:
-    scheduler = _started_scheduler(max_in_flight=2)
+    scheduler = _started_large_map(max_in_flight=2)
 
     def continue_as_new() -> RunScheduler:
         successor = restored_scheduler(scheduler, _PLAN, max_in_flight=2)

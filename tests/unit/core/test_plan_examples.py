@@ -18,13 +18,13 @@ from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.plan_building import error_of, started_scheduler, statuses_of
 
-FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES_FOLDER = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
 def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
-    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(FOLDER.parent))
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(EXAMPLES_FOLDER.parent))
     return load_toolset(Settings())
 
 
@@ -52,11 +52,11 @@ def call_task(task: Task, toolset: Toolset) -> Any:
 
 
 def run_example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
-    path = FOLDER / name
+    path = EXAMPLES_FOLDER / name
     raw = inline_files(read_plan_file(path), base=path.parent)
     checked_plan = check_plan(raw, toolset.declarations())
     prepare_plan(checked_plan, inputs)
-    # Without regions, every node is called separately.
+    # The plan is compiled without regions, so that every node is called separately.
     return run_plan(compile_plan(checked_plan), inputs, toolset)
 
 

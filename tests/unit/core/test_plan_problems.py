@@ -1,4 +1,4 @@
-"""Messages about mistakes in a plan: problem, location and hint, in bounded time."""
+"""Messages about mistakes in a plan: problem, location and hint. Hints are computed in bounded time."""
 
 import ast
 import re

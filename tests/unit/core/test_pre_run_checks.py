@@ -80,7 +80,7 @@ def problems_of(*nodes: Mapping[str, Any], **fields: Any) -> Sequence[tuple[str,
     return []
 
 
-def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
+def call_node(tool_name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": "b", "tool": tool_name, "arguments": arguments}
 
 
@@ -158,10 +158,25 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
 @pytest.mark.parametrize(
     ("consumer", "code", "location", "use"),
     [
-        (call("hello", name="{{a.result}}"), "invalid_arguments", "arguments/name", "'name' of 'hello' takes string"),
-        (call("count", things="{{a.result}}"), "invalid_arguments", "arguments/things", f"{_THINGS} takes array"),
-        (call("count", things=["{{a.result}}"]), "invalid_arguments", "arguments/things/0", f"{_THINGS} takes string"),
-        ({**call("hello", name="x"), "for_each": "{{a.result}}"}, "invalid_field", "for_each", "for_each takes a list"),
+        (
+            call_node("hello", name="{{a.result}}"),
+            "invalid_arguments",
+            "arguments/name",
+            "'name' of 'hello' takes string",
+        ),
+        (call_node("count", things="{{a.result}}"), "invalid_arguments", "arguments/things", f"{_THINGS} takes array"),
+        (
+            call_node("count", things=["{{a.result}}"]),
+            "invalid_arguments",
+            "arguments/things/0",
+            f"{_THINGS} takes string",
+        ),
+        (
+            {**call_node("hello", name="x"), "for_each": "{{a.result}}"},
+            "invalid_field",
+            "for_each",
+            "for_each takes a list",
+        ),
     ],
 )
 def test_result_of_a_type_that_its_use_does_not_take_is_rejected(
@@ -195,13 +210,17 @@ PERSON_NODE = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
 @pytest.mark.parametrize(
     ("producer", "consumer", "expected_message"),
     [
-        (SELECTION_NODE, call("count", things="{{where.result.x}}"), "where.result has no part 'x'"),
-        (SELECTION_NODE, call("count", things="{{where.result}}"), "{{where.result}} is object, and"),
-        (SUB_PLAN, call("hello", name="{{sub.result.gros}}"), "sub.result has no part 'gros'"),
-        (SUB_PLAN, call("hello", name="{{sub.result.gross}}"), "{{sub.result.gross}} is integer or"),
-        (SUB_PLAN, call("hello", name="{{sub.result.texts[1]}}"), "sub.result.texts has no part 1"),
-        (SUB_PLAN_WITHOUT_OUTPUT, call("hello", name="{{sinks.result.a}}"), "sinks.result has no part 'a': it has"),
-        (INLINE_AGENT, call("count", things="{{text.result}}"), "{{text.result}} is string, and 'things'"),
+        (SELECTION_NODE, call_node("count", things="{{where.result.x}}"), "where.result has no part 'x'"),
+        (SELECTION_NODE, call_node("count", things="{{where.result}}"), "{{where.result}} is object, and"),
+        (SUB_PLAN, call_node("hello", name="{{sub.result.gros}}"), "sub.result has no part 'gros'"),
+        (SUB_PLAN, call_node("hello", name="{{sub.result.gross}}"), "{{sub.result.gross}} is integer or"),
+        (SUB_PLAN, call_node("hello", name="{{sub.result.texts[1]}}"), "sub.result.texts has no part 1"),
+        (
+            SUB_PLAN_WITHOUT_OUTPUT,
+            call_node("hello", name="{{sinks.result.a}}"),
+            "sinks.result has no part 'a': it has",
+        ),
+        (INLINE_AGENT, call_node("count", things="{{text.result}}"), "{{text.result}} is string, and 'things'"),
         (SELECTION_NODE, {**SUB_PLAN, "arguments": {"n": "{{where.result}}"}}, "the sub-plan's input 'n' takes"),
     ],
 )
@@ -251,21 +270,21 @@ def test_missing_part_in_the_output_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("producer", "consumer"),
     [
-        (CALCULATION, call("hello", name="It is {{a.result}}")),
-        (CALCULATION, call("add", number="{{a.result}}", summand="{{a.result}}")),
-        (CALCULATION, call("list_days", day="{{a.result}}")),
-        (CALCULATION, call("loose", name="{{a.result}}")),
-        (CALCULATION, call("loose", name="x", kind="{{a.result}}")),
-        (CALCULATION, call("anything", value="{{a.result}}")),
-        ({**CALCULATION, "on_error": {"value": "none"}}, call("hello", name="{{a.result}}")),
-        ({**CALCULATION, "for_each": [1, 2]}, call("count", things="{{a.result}}")),
-        ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, call("add", number="{{a.result}}")),
-        ({"id": "a", "tool": "anything"}, call("hello", name="{{a.result}}")),
-        ({**CALCULATION, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
-        ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call("add", number="{{a.result}}")),
-        (DAYS_NODE, {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
-        (DAYS_NODE, call("add", number="{{a.result[0].day}}")),
-        ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call("loose", name="x", many="{{a.result}}")),
+        (CALCULATION, call_node("hello", name="It is {{a.result}}")),
+        (CALCULATION, call_node("add", number="{{a.result}}", summand="{{a.result}}")),
+        (CALCULATION, call_node("list_days", day="{{a.result}}")),
+        (CALCULATION, call_node("loose", name="{{a.result}}")),
+        (CALCULATION, call_node("loose", name="x", kind="{{a.result}}")),
+        (CALCULATION, call_node("anything", value="{{a.result}}")),
+        ({**CALCULATION, "on_error": {"value": "none"}}, call_node("hello", name="{{a.result}}")),
+        ({**CALCULATION, "for_each": [1, 2]}, call_node("count", things="{{a.result}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, call_node("add", number="{{a.result}}")),
+        ({"id": "a", "tool": "anything"}, call_node("hello", name="{{a.result}}")),
+        ({**CALCULATION, "when": "false"}, {**call_node("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
+        ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call_node("add", number="{{a.result}}")),
+        (DAYS_NODE, {**call_node("add", number="{{item.day}}"), "for_each": "{{a.result}}"}),
+        (DAYS_NODE, call_node("add", number="{{a.result[0].day}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call_node("loose", name="x", many="{{a.result}}")),
     ],
 )
 def test_reference_that_may_fit_its_use_is_valid(producer: Any, consumer: Any) -> None:
@@ -292,10 +311,10 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
     plan = {
         "inputs": {"n": {"type": "integer"}, "things": {"type": "array"}, "any": {"type": ["array", "integer"]}},
         "nodes": [
-            {**call("hello", name="x"), "id": "wrong", "for_each": "{{PLACEHOLDER_n}}"},
-            {**call("count", things="{{PLACEHOLDER_n}}"), "id": "argument"},
-            {**call("hello", name="x"), "id": "right", "for_each": "{{PLACEHOLDER_things}}"},
-            {**call("count", things="{{PLACEHOLDER_any}}"), "id": "maybe"},
+            {**call_node("hello", name="x"), "id": "wrong", "for_each": "{{PLACEHOLDER_n}}"},
+            {**call_node("count", things="{{PLACEHOLDER_n}}"), "id": "argument"},
+            {**call_node("hello", name="x"), "id": "right", "for_each": "{{PLACEHOLDER_things}}"},
+            {**call_node("count", things="{{PLACEHOLDER_any}}"), "id": "maybe"},
         ],
     }
     with pytest.raises(PlanInvalid) as caught:
@@ -310,7 +329,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
 
 def test_placeholder_similar_to_a_declared_input_has_a_note() -> None:
     arguments = {"name": "{{PLACEHOLDER_naem}} {{PLACEHOLDER_other}}"}
-    nodes = [{**call("hello", **arguments), "id": "a"}]
+    nodes = [{**call_node("hello", **arguments), "id": "a"}]
     checked_plan = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
     assert [(note.code, note.message, note.node, note.pointer) for note in checked_plan.notes] == [
@@ -359,4 +378,4 @@ def test_circular_schema_of_an_answer_causes_no_problem() -> None:
     circular_schema = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
     schema = {**circular_schema, "$defs": {"a": {**circular_schema, "title": "a"}}}
     form = {"id": "form", "human": {"type": "INFORMATION", "prompt": "What?", "schema": schema}}
-    assert problems_of(form, call("hello", name="{{form.result.data.any.part}}")) == []
+    assert problems_of(form, call_node("hello", name="{{form.result.data.any.part}}")) == []

@@ -137,7 +137,7 @@ def test_problems_of_inputs_are_reported_with_the_problems_of_nodes() -> None:
 
 @pytest.mark.parametrize("invalid_id", ["item", 5, "", "a\ud800"])
 def test_invalid_id_hides_no_other_problem(invalid_id: Any) -> None:
-    """The unknown tool and the type of the input are reported. A dependency on the invalid ID is no problem."""
+    """The unknown tool and the type of the input are reported. A dependency on the invalid ID is not reported."""
     nodes = [{"id": invalid_id, "tool": "nobody"}, node("b", *([invalid_id] if isinstance(invalid_id, str) else []))]
     problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
     assert [(code, location) for code, location, *_ in problems] == [

@@ -296,13 +296,13 @@ def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
 
 
 def test_many_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls_by_name = Counter[str]()
+    counts_by_method = Counter[str]()
 
     def count_calls(name: str) -> Callable[..., Any]:
         method = getattr(Budget, name)
 
         def count_call(*args: Any, **fields: Any) -> Any:
-            calls_by_name[name] += 1
+            counts_by_method[name] += 1
             return method(*args, **fields)
 
         return count_call
@@ -312,7 +312,7 @@ def test_many_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch
     scheduler = partly_spent_run(*(model_node(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     assert reason_of(scheduler, "n999") == "budget (calls: 1 of 1 used)"
-    assert max(calls_by_name.values()) < 10
+    assert max(counts_by_method.values()) < 10
 
 
 @pytest.mark.parametrize("is_child", [True, False])
@@ -338,7 +338,7 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
 
 
-def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
+def test_usage_of_a_grandchild_run_without_a_final_report_counts_after_the_child_run_ends() -> None:
     budget = Budget({"calls": 3})
     usage: dict[str, Usage | None] = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
     budget.apply_report("sub", BudgetReport({}, usage), added_count=0)
@@ -365,8 +365,8 @@ def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
 
 def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
     arguments = {"config": {"max_tokens": 100}, "messages": [], "previous_conversation": "sha256:0"}
-    call = node("turn2", "turn1.1", tool="call_model", arguments=arguments)
-    nodes = (model_node("turn1"), node("turn1.1", "turn1"), call)
+    second_turn = node("turn2", "turn1.1", tool="call_model", arguments=arguments)
+    nodes = (model_node("turn1"), node("turn1.1", "turn1"), second_turn)
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)

@@ -79,7 +79,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     assert scheduler.next_timer is None
 
 
-def test_run_without_requests_needs_no_request_hooks() -> None:
+def test_feedback_needs_only_four_hooks_while_a_run_has_no_requests() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, feedback = single_component_scheduler(state, partial(HumanFeedback, check_nodes=check_nodes))

@@ -277,14 +277,16 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
 
 
 def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() -> None:
-    call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
-    scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY_TOOL})
+    pay_node = node(
+        "pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"}
+    )
+    scheduler = started_run(node("first"), pay_node, tools={**TOOLS, "pay": _PAY_TOOL})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _AMOUNT_MESSAGE))
     assert (open_requests(scheduler), scheduler.features.feedback.requests.closed) == ({}, {})
-    call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
-    scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY_TOOL})
+    pay_node = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
+    scheduler = scheduler_of(pay_node, tools={**TOOLS, "pay": _PAY_TOOL})
     assert [*open_requests(scheduler)] == ["pay"]
 
 

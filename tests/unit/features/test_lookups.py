@@ -451,7 +451,7 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
     return ()
 
 
-def test_type_entity_is_narrowed_to_the_kinds_of_the_parameter() -> None:
+def test_general_entity_type_is_narrowed_to_the_kinds_of_the_parameter() -> None:
     fund_intent = ensure_intent(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party"))
     assert checked_lookups(fund_intent) == [("A", "company"), ("B", "company or fund")]
     assert checked_lookups(ensure_intent(), assign_role_intent("DIRECTOR")) == [("Meridian", "entity")]

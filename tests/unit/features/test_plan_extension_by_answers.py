@@ -51,7 +51,7 @@ def _run_with_request() -> RunScheduler:
     return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("after", arguments={"x": "{{ask.result}}"}))
 
 
-def _answer(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -> Feedback:
+def _feedback_with_nodes(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -> Feedback:
     return Feedback(request_id, {"text": "the north", "nodes": nodes, **fields}, by="ann", note="it is missing")
 
 
@@ -59,14 +59,14 @@ def _answer_with_nodes(
     scheduler: RunScheduler, *nodes: Any, request_id: str = "ask", at: float = 1.0, **fields: Any
 ) -> str | None:
     """Answer a request with nodes (default: `_ADDED_NODES`), and return the rejection."""
-    answer = _answer(request_id, [*nodes] or _ADDED_NODES, **fields)
+    answer = _feedback_with_nodes(request_id, [*nodes] or _ADDED_NODES, **fields)
     return scheduler.features.feedback.answer(answer, at)
 
 
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _run_with_request()
     start_ready_tasks(scheduler)
-    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) is None
+    assert scheduler.features.feedback.rejection_of(_feedback_with_nodes(), 1.0) is None
     assert _answer_with_nodes(scheduler) is None
     plan = compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("after", "ask")))
     successor = restored_scheduler(scheduler, plan)
@@ -94,9 +94,13 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     scheduler = with_extender(_run_with_request(), _ReservingExtender())
     rejection = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not stored either: it could never be applied.
-    assert scheduler.features.feedback.rejection_of(_answer(), 0.0) == rejection
+    assert scheduler.features.feedback.rejection_of(_feedback_with_nodes(), 0.0) == rejection
     start_ready_tasks(scheduler)
-    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) == _answer_with_nodes(scheduler) == rejection
+    assert (
+        scheduler.features.feedback.rejection_of(_feedback_with_nodes(), 1.0)
+        == _answer_with_nodes(scheduler)
+        == rejection
+    )
     assert _answer_with_nodes(scheduler, node("more", "a")) is None
     assert statuses_of(scheduler)["more"] == "pending"
 
@@ -190,7 +194,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     for name in names:
         number = scheduler.state.number_of(name)
         assert number is not None
-        scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
+        scheduler.features.feedback.requests.store_early(_feedback_with_nodes(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
     accepted_names, open_names = names[:13], names[13:]
     assert [name for name, status in statuses_of(scheduler).items() if status == "completed"] == ["a", *accepted_names]

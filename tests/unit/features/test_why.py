@@ -109,8 +109,8 @@ def test_ready_node_is_explained_by_the_limit_or_pause_that_delays_it() -> None:
 
 
 def test_map_is_explained_by_its_open_items() -> None:
-    each = node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"})
-    scheduler = scheduler_of(each, node("sum", "each"))
+    map_node = node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"})
+    scheduler = scheduler_of(map_node, node("sum", "each"))
     start_ready_tasks(scheduler, at=1.0)
     scheduler.complete("each[x]", 1, at=2.0)
 

@@ -44,12 +44,12 @@ START_HINT = "start one with `dagwright worker --tools"
 
 
 def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
-    tools = "'/my tools.py' --tools more --tools-queue q`"
+    tool_options = "'/my tools.py' --tools more --tools-queue q`"
     assert _messages(_call("a"), _call("b"), _call("c", "other"), tools=("/my tools.py", "more")) == [
-        f"no worker serves the queue 'q' of mark, other; {START_HINT} {tools}"
+        f"no worker serves the queue 'q' of mark, other; {START_HINT} {tool_options}"
     ]
-    placeholder = "FILE --tools-queue q`, where FILE is the file or module of the tool"
-    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START_HINT} {placeholder}"]
+    placeholder_options = "FILE --tools-queue q`, where FILE is the file or module of the tool"
+    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START_HINT} {placeholder_options}"]
     workflow_call = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(workflow_call) == [
         "no worker serves the queue 'mine', so the run cannot continue; "
