@@ -64,14 +64,14 @@ class BatchHarness:
         self.release_event = asyncio.Event()
         self.running_count = 0
         self.max_running = 0
-        self.records, self.detached, store = MemoryRecords(), DetachedCalls(), MemoryStore()
+        self.records, self.detached_calls, store = MemoryRecords(), DetachedCalls(), MemoryStore()
         self._registry = ToolRegistry.of(*self._tools())
         tools = callable_tools(
             self._registry,
             ToolEnvironment(Path(), find_secret=lambda _: None),
             values=LargeValues(store),
             cache=ResultCache(store),
-            guards=CallGuards(detached_calls=self.detached),
+            guards=CallGuards(detached_calls=self.detached_calls),
         )
         self.activities = activities_of_tools(tools)
         self.paused_tools: set[str] = set()
@@ -79,7 +79,7 @@ class BatchHarness:
         # A batch uses only the method `is_paused`, which this class has.
         pause_checker: Any = self
         self._batch = batch_activity(
-            BatchSetup(tools, lambda _: self.records, self.slots, pause_checker, self.detached)
+            BatchSetup(tools, lambda _: self.records, self.slots, pause_checker, self.detached_calls)
         )
 
     async def is_paused(self, tool: str) -> bool:
@@ -107,8 +107,8 @@ class BatchHarness:
 
         return [short, hold]
 
-    def message(self, *nodes: dict[str, Any], max_parallel: int = 9) -> dict[str, Any]:
-        """Return the batch input that a run of these nodes sends."""
+    def batch_input(self, *nodes: dict[str, Any], max_parallel: int = 9) -> dict[str, Any]:
+        """Return the input that a run of these nodes sends to the activity."""
         plan = prepare_plan(check_plan({"nodes": list(nodes)}, self._registry.declarations()), {})
         scheduler = create_scheduler(plan, {})
         scheduler.start(1.0)
@@ -127,13 +127,13 @@ class BatchHarness:
         encoded_input = encode_call_batch(
             calls, headers, plan=follower_plan, keys=keys, max_parallel=max_parallel, model=None
         )
-        message: dict[str, Any] = pydantic_core.from_json(encoded_input)
-        return message
+        decoded_input: dict[str, Any] = pydantic_core.from_json(encoded_input)
+        return decoded_input
 
     async def run(self, *nodes: dict[str, Any], attempt: int = 1, max_parallel: int = 9) -> CallBatchResult:
         harness = ActivityHarness(self._batch)
         harness.temporal.info = replace(harness.temporal.info, attempt=attempt)
-        payload = await harness.payload(self.message(*nodes, max_parallel=max_parallel))
+        payload = await harness.payload(self.batch_input(*nodes, max_parallel=max_parallel))
         return call_batch_result_from_json(json.loads(payload.data))
 
     def separate_activity(self, tool: str, node: str) -> ActivityHarness:
@@ -152,16 +152,16 @@ def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> di
     return {"id": name, "tool": tool, "arguments": {"value": value}, **fields}
 
 
-def results(result: CallBatchResult) -> dict[str, Any]:
-    return {end.task_id: json.loads(end.payload.data) for end in result.call_ends}
+def results_by_node(batch_result: CallBatchResult) -> dict[str, Any]:
+    return {end.task_id: json.loads(end.payload.data) for end in batch_result.call_ends}
 
 
 _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
 
 
 async def test_each_result_is_recorded_before_its_dependents_start(batch_harness: BatchHarness) -> None:
-    result = await batch_harness.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
-    assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
+    result = await batch_harness.run(*_CHAIN, call("skipped", "{{a.result}}", when="a.result > 7"), call("other"))
+    assert results_by_node(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.detached_failures, result.separate_tools) == ({}, [])
     assert batch_harness.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
     assert [task_ids[-1] for task_ids in batch_harness.records.recorded_ids] == ["other", "b"], (
@@ -176,22 +176,22 @@ async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_harnes
     complete_result = await batch_harness.run(*_CHAIN)
     batch_harness.calls.clear()
     batch_harness.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
-    assert results(await batch_harness.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
-    # The dead worker may have started `b`, so `b` has its second attempt, and `c` its first attempt.
+    assert results_by_node(await batch_harness.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
+    # The dead worker may have called `b`, so this call counts as the second attempt. It cannot have called `c`.
     assert batch_harness.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 
 async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(batch_harness: BatchHarness) -> None:
     batch_harness.records.is_down = True
-    assert results(await batch_harness.run(*_CHAIN)) == {"a": 7}
+    assert results_by_node(await batch_harness.run(*_CHAIN)) == {"a": 7}
     assert [name for name, _, _ in batch_harness.calls] == ["a"]
 
 
-async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(
+async def test_failed_call_is_detached_and_a_separate_activity_reports_its_failure(
     batch_harness: BatchHarness,
 ) -> None:
     result = await batch_harness.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
-    assert results(result) == {"c": 1}
+    assert results_by_node(result) == {"c": 1}
     assert [*result.detached_failures] == ["a"]
     separate_activity = batch_harness.separate_activity("short", "a")
     failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
@@ -209,11 +209,11 @@ async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
 ) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await batch_harness.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
-    assert (results(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
-    separate_activity = asyncio.ensure_future(batch_harness.separate_activity("hold", "slow").payload({"value": 3}))
+    assert (results_by_node(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
+    separate_task = asyncio.ensure_future(batch_harness.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
     batch_harness.release_event.set()
-    assert (await separate_activity).data == b"3"
+    assert (await separate_task).data == b"3"
     assert [name for name, _, _ in batch_harness.calls] == ["slow"], "the call is made once"
     assert (await batch_harness.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
         "only one activity continues the detached call"
@@ -232,7 +232,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
     await eventually(lambda: batch_harness.slots.in_use == 0)
 
 
-async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
+async def test_batch_that_is_cancelled_between_two_starts_returns_its_results_and_cancels_its_open_calls(
     batch_harness: BatchHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second_call_event = asyncio.Event()
@@ -250,7 +250,7 @@ async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_
     await second_call_event.wait()
     batch.cancel()
     result = await batch
-    assert (results(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
+    assert (results_by_node(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
     await eventually(lambda: batch_harness.slots.in_use == 0)
 
 
@@ -264,20 +264,20 @@ async def test_calls_of_a_paused_tool_are_detached(batch_harness: BatchHarness) 
 
 
 async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_harness: BatchHarness) -> None:
-    message = batch_harness.message(call("a"), call("b", tool="hold"))
-    message["calls"][0][2] = "gone"
-    payload = await ActivityHarness(batch_harness._batch).payload(message)
+    batch_input = batch_harness.batch_input(call("a"), call("b", tool="hold"))
+    batch_input["calls"][0][2] = "gone"
+    payload = await ActivityHarness(batch_harness._batch).payload(batch_input)
     batch_harness.release_event.set()
     result = call_batch_result_from_json(json.loads(payload.data))
     assert (result.detached_failures["a"], result.separate_tools[0]) == (None, "gone")
 
 
-async def test_message_that_is_not_a_call_batch_is_rejected(batch_harness: BatchHarness) -> None:
+async def test_input_that_is_not_a_call_batch_is_rejected(batch_harness: BatchHarness) -> None:
     with pytest.raises(ApplicationError, match="not a call batch"):
         await ActivityHarness(batch_harness._batch).payload({"calls": [1]})
 
 
-async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
+async def test_stored_records_are_read_only_by_attempts_of_the_same_activity_and_are_deleted_later() -> None:
     store, info = MemoryStore(), ActivityHarness(len).temporal.info
     deleted_keys: list[str] = []
 
@@ -293,18 +293,22 @@ async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store.is_down = True
     assert not await first_records.record(CallBatchResult())
     assert (await second_records.read_earlier_results()).detached_failures == {}
-    assert isinstance(RecordsFactory(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
-class _NoClient:
+class _FakeClient:
     def get_async_activity_handle(self, *, task_token: bytes) -> None:
         assert isinstance(task_token, bytes)
 
 
-_INFO: Any = SimpleNamespace(workflow_run_id="r", activity_id="n")
+async def test_records_are_in_heartbeats_if_the_store_is_not_a_folder() -> None:
+    info = ActivityHarness(len).temporal.info
+    assert isinstance(RecordsFactory(MemoryStore(), _FakeClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
-def _running_call() -> RunningCall:
+_ACTIVITY_INFO: Any = SimpleNamespace(workflow_run_id="r", activity_id="n")
+
+
+def _hanging_call() -> RunningCall:
     async def run() -> RawValue:
         await asyncio.Event().wait()
         raise AssertionError
@@ -313,25 +317,25 @@ def _running_call() -> RunningCall:
 
 
 async def test_call_of_a_later_attempt_replaces_the_call_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _INFO))
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _ACTIVITY_INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
-    detached, (first_call, second_call) = DetachedCalls(), (_running_call(), _running_call())
-    detached.add("n", first_call)
+    calls, (first_call, second_call) = DetachedCalls(), (_hanging_call(), _hanging_call())
+    calls.add("n", first_call)
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 60)
-    detached.add("n", second_call)
+    calls.add("n", second_call)
     await asyncio.wait([first_call.task])
     assert (first_call.task.cancelled(), second_call.task.done()) == (True, False)
     # The timer of the first call has fired, and the second call is still detached.
     await asyncio.wait([second_call.task], timeout=0.03)
-    assert detached.pop(_INFO) is second_call
-    assert detached.pop(_INFO) is None
+    assert calls.pop(_ACTIVITY_INFO) is second_call
+    assert calls.pop(_ACTIVITY_INFO) is None
     second_call.task.cancel()
 
 
 async def test_detached_call_that_no_activity_continues_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _INFO))
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _ACTIVITY_INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
-    detached, call = DetachedCalls(), _running_call()
-    detached.add("n", call)
+    calls, call = DetachedCalls(), _hanging_call()
+    calls.add("n", call)
     await asyncio.wait([call.task])
-    assert (call.task.cancelled(), detached.pop(_INFO)) == (True, None)
+    assert (call.task.cancelled(), calls.pop(_ACTIVITY_INFO)) == (True, None)

@@ -19,8 +19,11 @@ _MODEL = Subject("model", "small")
 _NO_CLIENT: Any = None
 
 
-class _Limiter(Limiter):
-    """Fake limiter that returns scripted answers, and records the time and `lead_s` of each request."""
+class _ScriptedLimiter(Limiter):
+    """Fake limiter that returns scripted answers, and records the time and the lead of each request.
+
+    The lead of a request is the minimum number of seconds until the start of the call.
+    """
 
     def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
         super().__init__(_NO_CLIENT, LimitSettings(_MODEL, parse_limit(limit)), declared_limit=None, task_queue="queue")
@@ -35,7 +38,7 @@ class _Limiter(Limiter):
         pass
 
 
-class _Heartbeats:
+class _FakeHeartbeats:
     def __init__(self, deferred_state: Any = None) -> None:
         self.deferred_state = deferred_state
 
@@ -43,10 +46,10 @@ class _Heartbeats:
         pass
 
 
-class _SingleLimit(CallLimits):
-    """The call limits of a worker in which every call has the same limiter."""
+class _FakeCallLimits(CallLimits):
+    """Fake call limits of a worker: every call has the same limiter."""
 
-    def __init__(self, scripted_limiter: _Limiter) -> None:
+    def __init__(self, scripted_limiter: _ScriptedLimiter) -> None:
         super().__init__(_NO_CLIENT, task_queue="queue")
         self.scripted_limiter = scripted_limiter
 
@@ -54,9 +57,9 @@ class _SingleLimit(CallLimits):
         return [self.scripted_limiter]
 
 
-async def _admit_while_another_call_ends(scripted_limiter: _Limiter) -> None:
-    heartbeats: Any = _Heartbeats()
-    admission = _SingleLimit(scripted_limiter).admit_model_call([_MODEL], "call", heartbeats)
+async def _admit_while_another_call_ends(scripted_limiter: _ScriptedLimiter) -> None:
+    heartbeats: Any = _FakeHeartbeats()
+    admission = _FakeCallLimits(scripted_limiter).admit_model_call([_MODEL], "call", heartbeats)
     admission_task = asyncio.create_task(admission)
     await asyncio.sleep(0)
     scripted_limiter.release("another")
@@ -64,30 +67,30 @@ async def _admit_while_another_call_ends(scripted_limiter: _Limiter) -> None:
 
 
 async def test_deferred_model_call_waits_for_its_delay_even_if_another_call_ends() -> None:
-    scripted_limiter = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
+    scripted_limiter = _ScriptedLimiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
     await _admit_while_another_call_ends(scripted_limiter)
     assert scripted_limiter.requested_at[1] - scripted_limiter.requested_at[0] >= 0.1
 
 
 async def test_queued_model_call_requests_a_lease_again_when_another_call_ends() -> None:
-    scripted_limiter = _Limiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
+    scripted_limiter = _ScriptedLimiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
     await _admit_while_another_call_ends(scripted_limiter)
 
 
-async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
-    scripted_limiter = _Limiter(
+async def test_next_attempt_of_a_deferred_call_keeps_the_lead_that_a_late_answer_caused() -> None:
+    scripted_limiter = _ScriptedLimiter(
         LimitAnswer("start", -0.6, "rate limit 1/min"),
         LimitAnswer("defer", 55.0, "rate limit 1/min"),
         LimitAnswer("start"),
         limit="1/min",
     )
 
-    limits = _SingleLimit(scripted_limiter)
+    limits = _FakeCallLimits(scripted_limiter)
     info: Any = SimpleNamespace(workflow_run_id="run", activity_id="a", start_to_close_timeout=None)
-    first_attempt: Any = _Heartbeats()
+    first_attempt: Any = _FakeHeartbeats()
     with pytest.raises(CallDeferred, match="rate limit 1/min") as deferral:
         await limits.admit([_MODEL], info, first_attempt)
-    second_attempt: Any = _Heartbeats(deferral.value.state)
+    second_attempt: Any = _FakeHeartbeats(deferral.value.state)
     (await limits.admit([_MODEL], info, second_attempt)).release()
     assert scripted_limiter.leads_s == [0.0, pytest.approx(0.6, abs=0.2), scripted_limiter.leads_s[1]]
 

@@ -49,11 +49,11 @@ class ModelHarness(ActivityHarness):
             return await super().payload(*arguments, **headers)
 
 
-def request_json(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields: Any) -> dict[str, Any]:
-    return request_to_json(ModelRequest(ModelCall((user(words),), tools=tools), **fields))
+def request_json(prompt: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields: Any) -> dict[str, Any]:
+    return request_to_json(ModelRequest(ModelCall((user(prompt),), tools=tools), **fields))
 
 
-async def test_result_has_a_small_response_inline_and_metadata_of_its_attempt() -> None:
+async def test_small_response_is_inline_and_has_metadata_of_its_attempt() -> None:
     async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
         payload = await ModelHarness(server).payload(request_json())
     assert json.loads(payload.data) == {
@@ -100,11 +100,11 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
 
 
-@pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
+@pytest.mark.parametrize(("response_text", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
 async def test_calls_of_unknown_tools_are_removed_from_summary_and_conversation(
-    words: str | None, roles: list[str]
+    response_text: str | None, roles: list[str]
 ) -> None:
-    completion = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
+    completion = Completion(text=response_text, tool_calls=(ScriptedToolCall("look"),))
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(completion) as server:
         harness = ModelHarness(server)

@@ -1,4 +1,7 @@
-"""Heartbeats of an attempt, and the start record that the worker sends to the server before it calls a `write`."""
+"""Heartbeats of an attempt, and the start record.
+
+The worker sends the start record to the server before the worker calls a tool with the effects `write`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,7 +58,7 @@ class FakeCallStarts:
         self._events.append("cleared" if attempt is None else f"recorded {attempt}")
 
 
-async def _call(
+async def _call_mail(
     folder: Path,
     events: list[str],
     *,
@@ -95,8 +98,8 @@ async def _call(
     ("call_options", "expected_events"),
     [
         ({}, ["recorded 1", "called"]),
-        ({"earlier_details": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
-        # Only the plan declares the tool as a `write`.
+        ({"earlier_details": ["cursor"], "attempt": 2}, ["recorded 2", "called"]),
+        # The tool is idempotent, but the plan declares the call as a `write`.
         ({"effects": "idempotent", "max_attempts": 3}, ["recorded 1", "called"]),
         ({"effects": "idempotent"}, ["called"]),
     ],
@@ -105,7 +108,7 @@ async def test_tool_is_called_after_its_recorded_start(
     tmp_path: Path, call_options: dict[str, Any], expected_events: list[str]
 ) -> None:
     events: list[str] = []
-    await _call(tmp_path, events, **call_options)
+    await _call_mail(tmp_path, events, **call_options)
     assert events == expected_events
 
 
@@ -115,8 +118,8 @@ async def test_tool_is_not_called_if_its_start_record_is_rejected(
     monkeypatch.setattr("dagwright.activities.call_tool._CANCEL_WAIT_S", 0.0)
     events: list[str] = []
     with pytest.raises(ApplicationError, match="mail was not called") as failure:
-        await _call(tmp_path, events, stops_attempt=True, max_attempts=1)
-    # The server may have paused the activity, and it can pause only a retryable activity.
+        await _call_mail(tmp_path, events, stops_attempt=True, max_attempts=1)
+    # The failure is retryable, because the server may have paused the activity: only retryable activities are paused.
     assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
 
 
@@ -169,12 +172,12 @@ class FakePausedCalls:
         pytest.param({"max_attempts": 1, "paused_calls": FakePausedCalls()}, ("tool_paused", False), [], id="paused"),
     ],
 )
-async def test_failed_write_is_classified(
+async def test_failed_write_is_retryable_only_if_it_has_not_started(
     tmp_path: Path, call_options: dict[str, Any], expected_failure: tuple[str, bool], expected_events: list[str]
 ) -> None:
     events: list[str] = []
     with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, events, **call_options)
+        await _call_mail(tmp_path, events, **call_options)
     assert (failure.value.type, failure.value.non_retryable, events) == (*expected_failure, expected_events)
     assert failure.value.details[0]["attempt"] == 1
 
@@ -195,11 +198,11 @@ async def test_max_attempts_counts_only_attempts_that_called_the_tool(
     tmp_path: Path, *, earlier_details: list[Any], attempt: int, is_final: bool
 ) -> None:
     with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, [], earlier_details=earlier_details, attempt=attempt, fails=True, max_attempts=3)
+        await _call_mail(tmp_path, [], earlier_details=earlier_details, attempt=attempt, fails=True, max_attempts=3)
     assert (failure.value.type, failure.value.non_retryable) == ("not_started", is_final)
 
 
-def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
+def _timeout_failure(timeout_type: TimeoutType, details: list[Any], retry_state: RetryState) -> ActivityError:
     error = ActivityError(
         "lost",
         scheduled_event_id=1,
@@ -207,15 +210,15 @@ def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -
         identity="",
         activity_type="mail",
         activity_id="w",
-        retry_state=state,
+        retry_state=retry_state,
     )
-    error.__cause__ = TimeoutError("lost", type=kind, last_heartbeat_details=details)
+    error.__cause__ = TimeoutError("lost", type=timeout_type, last_heartbeat_details=details)
     return error
 
 
 @pytest.mark.parametrize("records_starts", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "details", "state", "has_not_started"),
+    ("timeout_type", "details", "retry_state", "has_not_started"),
     [
         (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, True),
         (TimeoutType.HEARTBEAT, _THIRD_START_DETAILS, RetryState.MAXIMUM_ATTEMPTS_REACHED, False),
@@ -225,16 +228,21 @@ def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -
     ],
 )
 def test_outcome_of_a_lost_write_is_unknown_only_if_the_write_may_have_started(
-    kind: TimeoutType, details: list[Any], state: RetryState, *, has_not_started: bool, records_starts: bool
+    timeout_type: TimeoutType,
+    details: list[Any],
+    retry_state: RetryState,
+    *,
+    has_not_started: bool,
+    records_starts: bool,
 ) -> None:
-    error = _timeout_failure(kind, details, state)
+    error = _timeout_failure(timeout_type, details, retry_state)
     failure, _ = read_failure(error, CompiledNode("w", tool="mail"), Effects.WRITE, records_starts=records_starts)
     expected = "not_started" if has_not_started and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])
-def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
+def test_outcome_of_a_lost_foreign_write_is_unknown_because_its_start_is_not_recorded(*, is_foreign: bool) -> None:
     mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
     scheduler = create_scheduler(compiled_plan(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
     scheduler.start(0.0)

@@ -1,4 +1,4 @@
-"""Outcome of a child run that ended without a report. It equals the report that the child run would have sent."""
+"""A child run that ended without a report has the same outcome as if the child run had sent the report."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _document(**fields: Any) -> dict[str, Any]:
     return {**results, "lineage": {"files": ["a.txt"], "urls": []}, "notes": [], **fields}
 
 
-def test_outcome_of_a_document_equals_the_report_of_the_run() -> None:
+def test_outcome_in_the_result_document_equals_the_report_of_the_run() -> None:
     report = {**end_of(_document()), "child_snapshot": _CHILD_SNAPSHOT, "map_batch": {"counts": {"completed": 1}}}
     assert outcome_of_document({**_document(), **report}) == report
 

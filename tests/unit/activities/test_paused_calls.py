@@ -83,7 +83,9 @@ async def test_call_is_not_paused_if_the_server_is_unavailable_or_has_a_newer_st
     assert (server.states, server.events) == ([], [])
 
 
-async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pause_of_the_tool_is_returned_even_if_the_server_cannot_pause_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = FakeServer(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE)
     server.cannot_pause = True
     assert await _pauses_of_calls() == [_TOOL_PAUSE]

@@ -1,4 +1,4 @@
-"""Regions in a worker: errors of their tools, calls left to the run, thread switching, and cached regions."""
+"""Regions in a worker: errors of their tools, calls that a region leaves to the run, thread switching, and cached regions."""
 
 import asyncio
 import json
@@ -89,7 +89,10 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 
 async def failures_of_a_region(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the code and message of a tool's failure inside of a region, for each kind; another node completes."""
+    """Return the code and message of a tool's failure inside of a region, for each kind of failure.
+
+    The region also has a node `good`, which must complete.
+    """
     good_node = {"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}
     nodes = [good_node, *({"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds)]
     results = await asyncio.to_thread(region_results, None, nodes=nodes, registry=HARNESS_TOOLS)

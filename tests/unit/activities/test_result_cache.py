@@ -44,21 +44,23 @@ class CacheHarness:
         """Return the result cache of a new process."""
         return ResultCache(self.store, clock=lambda: self.now)
 
-    async def result_and_source(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
+    async def result_and_source(
+        self, cache: ResultCache, node: str = "n", **lookup_fields: Any
+    ) -> tuple[Any, str | None]:
         """Return the result of a call, and the node whose result was reused (`None` for a new result)."""
 
         async def call() -> Outcome:
             self.calls.append(node)
             return Outcome(f'"{node}"'.encode())
 
-        outcome, reused_result = await cache.get_or_call(cache_lookup(node, **changes), call)
-        await cache.flush({changes.get("key", KEY)})
+        outcome, reused_result = await cache.get_or_call(cache_lookup(node, **lookup_fields), call)
+        await cache.flush({lookup_fields.get("key", KEY)})
         return outcome.result.decode().strip('"'), reused_result.task_id if reused_result is not None else None
 
 
-def cache_lookup(node: str = "n", **changes: Any) -> CacheLookup:
+def cache_lookup(node: str = "n", **lookup_fields: Any) -> CacheLookup:
     defaults = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
-    return CacheLookup(**{**defaults, **changes}, task_id=node)
+    return CacheLookup(**{**defaults, **lookup_fields}, task_id=node)
 
 
 @pytest.fixture
@@ -162,7 +164,7 @@ async def test_result_of_a_damaged_entry_is_computed_again(harness: CacheHarness
     assert await harness.result_and_source(harness.new_cache(), "b") == ("a", "a")
 
 
-async def test_store_outage_is_logged_once_and_ends_requests_to_the_store(harness: CacheHarness) -> None:
+async def test_store_outage_is_logged_once_and_suspends_requests_to_the_store(harness: CacheHarness) -> None:
     cache = harness.new_cache()
     harness.store.is_down = True
     with structlog.testing.capture_logs() as logs:
@@ -203,7 +205,7 @@ async def test_unresponsive_store_does_not_delay_a_call(harness: CacheHarness, m
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
 
 
-async def test_only_slow_pure_calls_are_cached(harness: CacheHarness) -> None:
+async def test_result_of_a_pure_call_is_cached_only_if_the_call_is_slow(harness: CacheHarness) -> None:
     cache, pure_fields = harness.new_cache(), {"is_pure": True, "max_age_s": None}
     assert await harness.result_and_source(cache, "a", **pure_fields) == ("a", None)
     assert await harness.result_and_source(cache, "b", **pure_fields) == ("b", None)
@@ -258,7 +260,7 @@ SMALL_RESULT = CachedResult(b'{"n":1.50}', 1_700_000_000.25, 0.5, "run-1", "sum[
 LARGE_RESULT = CachedResult(b'"' + b"x" * MAX_INLINE_VALUE_BYTES + b'"', 1_700_000_000.0, 9.5, "run-1", "big")
 
 
-def key(tool: str = "t", code: str = "c", **call: Any) -> str | None:
+def call_key(tool: str = "t", code: str = "c", **call: Any) -> str | None:
     return result_key(tool, code, **{**CALL_FIELDS, **call})
 
 
@@ -267,8 +269,8 @@ def stored_value(ref: str, name: str = "a.result", paths: Any = ()) -> StoredVal
 
 
 def test_key_depends_on_the_order_of_object_members() -> None:
-    assert key() != key(arguments={"b": [True, None], "a": 1})
-    assert len(key() or "") == 64
+    assert call_key() != call_key(arguments={"b": [True, None], "a": 1})
+    assert len(call_key() or "") == 64
 
 
 @pytest.mark.parametrize(
@@ -285,12 +287,12 @@ def test_key_depends_on_the_order_of_object_members() -> None:
     ],
 )
 def test_different_calls_have_different_keys(call: dict[str, Any]) -> None:
-    assert key(**call) not in (None, key())
+    assert call_key(**call) not in (None, call_key())
 
 
 def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
     def key_with(value: Any) -> str | None:
-        return key(bindings=bindings_of({"a": value}))
+        return call_key(bindings=bindings_of({"a": value}))
 
     first_value, renamed_value = stored_value("sha256-1"), stored_value("sha256-1", "z.result")
     assert key_with(first_value) == key_with(renamed_value)
@@ -301,19 +303,19 @@ def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
 
 @pytest.mark.parametrize("parts", [[Secret("TOKEN")], ["Bearer ", Secret("TOKEN")]])
 def test_call_with_a_secret_has_no_key(parts: Any) -> None:
-    assert key(bindings=bindings_of({"a": WorkerText(parts)})) is None
+    assert call_key(bindings=bindings_of({"a": WorkerText(parts)})) is None
 
 
 def test_too_deeply_nested_arguments_have_no_key() -> None:
     nested_list: list[Any] = []
     for _ in range(100_000):
         nested_list = [nested_list]
-    assert key(arguments={"a": nested_list}) is None
+    assert call_key(arguments={"a": nested_list}) is None
 
 
 @pytest.mark.parametrize("text", ["é\ud800", "\x00"])
-def test_any_text_has_a_key(text: str) -> None:
-    assert key(arguments={"a": text}) is not None
+def test_arguments_with_invalid_unicode_or_control_characters_have_a_key(text: str) -> None:
+    assert call_key(arguments={"a": text}) is not None
 
 
 def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
@@ -361,7 +363,10 @@ async def test_thread_that_waits_for_the_store_ends_on_cancellation(monkeypatch:
 
 
 class CallCounter:
-    """Call counter outside the closures of the tools, so that their fingerprints stay the same."""
+    """Number of calls of the tools.
+
+    A counter in the closure of a tool would change the fingerprint of the tool with each call.
+    """
 
     calls = 0
 
@@ -451,7 +456,7 @@ async def test_pure_call_with_little_cpu_time_is_made_each_time() -> None:
 
 
 def _quick_lookup_count(admission: CacheAdmission) -> int:
-    """Return how many of 1,000 calls of a quick tool are looked up."""
+    """Return for how many of 1,000 calls of a quick tool the cache is searched."""
     lookup_count = 0
     for _ in range(1_000):
         if admission.should_look_up("quick"):
@@ -460,7 +465,7 @@ def _quick_lookup_count(admission: CacheAdmission) -> int:
     return lookup_count
 
 
-def test_quick_tool_is_looked_up_twice_and_twice_more_after_a_slow_call() -> None:
+def test_results_of_a_quick_tool_are_looked_up_twice_and_twice_more_after_a_slow_call() -> None:
     admission = CacheAdmission()
     assert _quick_lookup_count(admission) == 2
     admission.record_slow_call("quick", 0.02)
