@@ -113,7 +113,7 @@ def test_file_without_agents_is_rejected(tmp_path: Path, text: str, message: str
 
 
 def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
-    file = tmp_path / "cast.py"
+    file = tmp_path / "my_agents.py"
     file.write_text(
         "from dagwright.agents import AgentCard\n"
         "def card(name):\n"

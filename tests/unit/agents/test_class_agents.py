@@ -90,8 +90,8 @@ async def test_changed_card_and_invalid_arguments_are_not_retried() -> None:
     assert (argument_failure.type, argument_failure.non_retryable) == ("invalid_arguments", True)
 
 
-def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_by_its_bare_name(tmp_path: Path) -> None:
-    (tmp_path / "minds_of_a_test.py").write_text(
+def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_from_dagwright(tmp_path: Path) -> None:
+    (tmp_path / "thinker_module.py").write_text(
         "class Thinker:\n    async def run(self, objective, context, agent):\n        return objective\n"
     )
 
@@ -101,14 +101,14 @@ def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_by_its_bare_na
         (tmp_path / "agents.json").write_text(json.dumps({"agents": agents}))
         return load_agents([str(tmp_path / "agents.json")]).classes
 
-    actual = load_classes(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
+    actual = load_classes(a="thinker_module:Thinker", b="thinker_module.Thinker", c="ReasoningAgent")
     assert [agent_class.__name__ for agent_class in actual.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
     assert (actual["a"] is actual["b"], actual["c"] is ReasoningAgent) == (True, True)
     with pytest.raises(AgentsUnreadable) as caught:
-        load_classes(a="minds_of_a_test:Thinkr")
-    assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in minds_of_a_test"
-    with pytest.raises(ToolLoadError, match="Dagwright has no class 'Mind', only ReasoningAgent"):
-        load_class("Mind", folder=tmp_path)
+        load_classes(a="thinker_module:Thinkr")
+    assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in thinker_module"
+    with pytest.raises(ToolLoadError, match="Dagwright has no class 'Guesser', only ReasoningAgent"):
+        load_class("Guesser", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,18 @@ def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_by_its_bare_na
             "class Odd:\n    def __init__(self, x): ...\n    async def run(self, a, b, c): ...\n",
             "Odd must have a constructor without arguments, because each call creates an object",
         ),
-        ("Odd = 5\n", "there is no class 'Odd' in odd_mind"),
+        ("Odd = 5\n", "there is no class 'Odd' in odd_module"),
     ],
 )
 def test_class_that_cannot_be_an_agent_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
-    name = f"odd_mind_{tmp_path.name.replace('-', '_')}"
+    name = f"odd_module_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ToolLoadError) as caught:
         load_class(f"{name}:Odd", folder=tmp_path)
-    assert str(caught.value).replace(name, "odd_mind") == message
+    assert str(caught.value).replace(name, "odd_module") == message
 
 
 async def test_reasoning_agent_splits_a_question_and_answers_from_its_findings() -> None:

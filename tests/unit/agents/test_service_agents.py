@@ -35,7 +35,7 @@ def is_signed(request: ReceivedRequest) -> bool:
     return request.headers["webhook-signature"] == f"v1,{expected_signature}"
 
 
-async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
+async def test_service_receives_a_signed_request_and_its_result_becomes_the_result_of_the_node() -> None:
     with agent_service(ServiceResponse(body={"result": {"found": [1, 2]}})) as service:
         harness = AgentHarness(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await harness.payload(ARGUMENTS)
@@ -71,7 +71,7 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
         ("write", ServiceResponse(0), True, None),
     ],
 )
-async def test_status_determines_the_retry(
+async def test_status_and_effects_determine_whether_a_failed_request_is_retried(
     effects: str, response: ServiceResponse, is_final: bool, delay_s: int | None
 ) -> None:
     failure, requests = await failure_and_requests(response, effects=effects)
@@ -138,12 +138,12 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
     ):
         old_card = card_of("service", service_url=old_service.url)
         class_card = card_of("class", class_name="ReasoningAgent")
-        registry, old_version = service_registry(new_service.url), {HEADER_CHECKED_VERSION: old_card.version}
+        registry, old_version_header = service_registry(new_service.url), {HEADER_CHECKED_VERSION: old_card.version}
         harness = AgentHarness(registry, stored_cards=[old_card, class_card])
-        payload = await harness.payload(ARGUMENTS, **old_version)
-        model_failure = await harness.failure(ARGUMENTS, **{HEADER_CHECKED_VERSION: class_card.version})
-        unknown_card_failure = await AgentHarness(registry).failure(ARGUMENTS, **old_version)
+        payload = await harness.payload(ARGUMENTS, **old_version_header)
+        class_agent_failure = await harness.failure(ARGUMENTS, **{HEADER_CHECKED_VERSION: class_card.version})
+        unknown_card_failure = await AgentHarness(registry).failure(ARGUMENTS, **old_version_header)
     assert (json.loads(payload.data), len(old_service.requests), new_service.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
     # The class agent ran: it failed at its model call, since this worker has no model configured.
-    assert (model_failure.type or "").startswith("model_")
+    assert (class_agent_failure.type or "").startswith("model_")

@@ -136,12 +136,12 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
         code = run_command_line(["agents", *arguments])
         return (code, *capsys.readouterr())
 
-    no_agents = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
-    unknown_tools = "the agent 'writer' names unknown tools: web_serch; to run the agent, load them with --tools\n"
-    assert output_of("list") == (0, no_agents, "")
+    no_agents_message = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
+    unknown_tools_message = "the agent 'writer' names unknown tools: web_serch; to run the agent, load them with --tools\n"
+    assert output_of("list") == (0, no_agents_message, "")
     assert output_of("add", "agents.json") == (0, "writer: version 1\n", "")
     assert output_of("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
-    assert output_of("add", "more.json") == (0, "writer: version 2\n", unknown_tools)
+    assert output_of("add", "more.json") == (0, "writer: version 2\n", unknown_tools_message)
     code, listing, _ = output_of("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
     assert (code, [{**entry, "added_at": ""} for entry in json.loads(listing)]) == (0, [{**writer, "added_at": ""}])
@@ -151,8 +151,8 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
     lines = output_of("show", "writer")[1].splitlines()
     assert [line.partition(", added at ")[0] for line in lines[:2]] == ["writer: version 2", "earlier: version 1"]
     assert output_of("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
-    unknown_agent = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
-    assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, unknown_agent))
-    assert output_of("list") == (0, no_agents, "")
+    unknown_agent_message = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
+    assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, unknown_agent_message))
+    assert output_of("list") == (0, no_agents_message, "")
     assert output_of("show", "writer")[1].startswith("writer: version 2, added at ")
     assert output_of("add", "none.json")[0] == 2
