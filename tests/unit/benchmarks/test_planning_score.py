@@ -15,7 +15,7 @@ RECORDED_PLANS = json.loads((Path(__file__).parent / "recorded_plans.json").read
 PAIRS = [(facts_of_plan(entry["expected"]), facts_of_response(entry["answer"])) for entry in RECORDED_PLANS]
 
 
-def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
+def test_facts_of_a_plan_contain_tool_names_instead_of_node_ids() -> None:
     expected, predicted = PAIRS[0]
     assert expected == PlanFacts(
         tools=frozenset({"search", "calculator"}),
@@ -80,7 +80,10 @@ def test_expected_plan_has_to_be_valid() -> None:
     )
 )
 def test_f1_matches_the_definition_of_taskbench(pairs: list[tuple[frozenset[str], frozenset[str]]]) -> None:
-    """TaskBench computes the binary F1 of two flags (expected, predicted) for each member of the union of both sets."""
+    """TaskBench computes one binary F1 for all pairs of sets.
+
+    Each member of the union of a pair has two flags: whether it is expected, and whether it is predicted.
+    """
     flags = [(name in expected, name in predicted) for expected, predicted in pairs for name in expected | predicted]
     true_positives = sum(expected and predicted for expected, predicted in flags)
     mismatches = sum(expected != predicted for expected, predicted in flags)

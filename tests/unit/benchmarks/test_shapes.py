@@ -27,6 +27,6 @@ def test_shape_is_a_valid_plan_of_its_size(
     assert sum(len(node_ids) for node_ids in checked_plan.dependencies) == edge_count
 
 
-def test_stragglers_have_one_slow_chain_in_each_step_and_one_slow_step_per_chain_at_most() -> None:
+def test_each_step_has_one_slow_chain_and_each_chain_has_at_most_one_slow_step() -> None:
     stragglers = [(chain, step) for step in range(5) for chain in range(20) if shapes.is_straggler(chain, step)]
     assert stragglers == [(0, 0), (4, 1), (8, 2), (12, 3), (16, 4)]

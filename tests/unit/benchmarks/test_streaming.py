@@ -35,13 +35,13 @@ def test_plan_text_is_parsed_with_the_edges_of_its_shape(make_shape: Callable[[i
     parsed_plan = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
     nodes = dict(parsed_plan.document)["nodes"]
     positions = {node["id"]: position for position, node in enumerate(nodes)}
-    edges = [tuple(positions[node_id] for node_id in referenced_nodes(node["arguments"])) for node in nodes]
+    edges = [tuple(positions[node_id] for node_id in referenced_node_ids(node["arguments"])) for node in nodes]
     assert (parsed_plan.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
     assert len(parsed_plan.planned_nodes.nodes) == size
 
 
-def referenced_nodes(arguments: object) -> list[str]:
-    """Return the ids of the nodes that the arguments reference."""
+def referenced_node_ids(arguments: object) -> list[str]:
+    """Return the IDs of the nodes that the arguments reference."""
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
 
@@ -70,7 +70,7 @@ def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-CHAIN = Comparison(
+CHAIN_COMPARISON = Comparison(
     "chain",
     3,
     120,
@@ -82,8 +82,10 @@ CHAIN = Comparison(
 
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
     mixed_times = [RunTimes(3.0, 5.0, 0.7)]
-    mixed_comparison = Comparison("mixed", 6, 200, streamed=mixed_times, whole=CHAIN.whole, turns=CHAIN.turns)
-    assert written_figure([CHAIN, mixed_comparison]).verdict == "failed"
-    document = report_to_json([CHAIN, mixed_comparison])
+    mixed_comparison = Comparison(
+        "mixed", 6, 200, streamed=mixed_times, whole=CHAIN_COMPARISON.whole, turns=CHAIN_COMPARISON.turns
+    )
+    assert written_figure([CHAIN_COMPARISON, mixed_comparison]).verdict == "failed"
+    document = report_to_json([CHAIN_COMPARISON, mixed_comparison])
     assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
     assert [plan["streamed"][0]["written"] for plan in document["plans"]] == [0.30, 0.7]
