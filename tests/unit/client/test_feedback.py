@@ -52,7 +52,7 @@ class _Namespace:
     """Fake namespace: runs with open requests. It records the messages that are sent.
 
     Args:
-        runs: id -> ids of its open requests.
+        runs: workflow ID -> IDs of the open requests of the run.
         update: result or exception of each update; `None` if updates never return.
     """
 
@@ -65,8 +65,8 @@ class _Namespace:
         self._update = update
         self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
-        self.late_message_counts: list[int] = []
-        """Numbers of sent messages with which the run has accepted the update although it has not responded."""
+        self.accepted_message_counts: list[int] = []
+        """If the number of sent messages is in this list, the run has accepted the update without a response."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         def record(name: str, message: Any) -> None:
@@ -116,7 +116,7 @@ class _Namespace:
                 **fields,
                 is_closed=False,
                 pending_commands=list,
-                has_accepted_command=lambda _: len(self.sent_messages) in self.late_message_counts,
+                has_accepted_command=lambda _: len(self.sent_messages) in self.accepted_message_counts,
             )
 
         return SimpleNamespace(read=read)
@@ -196,11 +196,13 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
     assert len({*namespace.command_ids}) == 1
 
 
-@pytest.mark.parametrize(("late_count", "messages"), [(1, [_SENT_UPDATE]), (2, [_SENT_UPDATE, _SENT_SIGNAL])])
-async def test_update_that_is_handled_late_is_not_rejected_as_a_second_answer(late_count: int, messages: Any) -> None:
+@pytest.mark.parametrize(("accepted_count", "messages"), [(1, [_SENT_UPDATE]), (2, [_SENT_UPDATE, _SENT_SIGNAL])])
+async def test_update_that_is_handled_late_is_not_rejected_as_a_second_answer(
+    accepted_count: int, messages: Any
+) -> None:
     namespace = _Namespace({"run": ["check"]})
-    namespace.late_message_counts = [late_count]
-    namespace.rejection = "'check' was answered by ann" if late_count == 1 else None
+    namespace.accepted_message_counts = [accepted_count]
+    namespace.rejection = "'check' was answered by ann" if accepted_count == 1 else None
     reply = await _feedback_client(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert (reply, namespace.sent_messages) == ("the run accepted the answer", messages)
 
@@ -240,12 +242,12 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     nested_requests = await feedback_client.requests_of("run/a%2Fb")
     nested_ids = [(each.id, each.document["run_id"]) for each in nested_requests]
     assert nested_ids == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
-    open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
-    assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
+    open_runs_query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
+    assert namespace.queries == [f"{open_runs_query} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     fallback_namespace = _Namespace(namespace.runs)
     actual = await _feedback_client(fallback_namespace, missing_attributes=["DagwrightRoot"]).requests_of("run")
     assert [each.id for each in actual] == [each.id for each in all_requests]
-    assert fallback_namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
+    assert fallback_namespace.queries == [f"{open_runs_query} AND RootWorkflowId = 'run'"]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length(
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
-# The outcome `None`: a request may still follow when the time is over.
+# With the outcome `None`, the run has not decided before the timeout whether another request follows.
 @pytest.mark.parametrize("outcome", ["again", "none_follows", None, "lost"])
 async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> None:
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
@@ -339,8 +341,8 @@ class FakeFeedbackClient:
     """Fake `FeedbackClient` that accepts answers.
 
     Args:
-        rejections: run ID, with `_` for `-` -> error that `answer` raises for this run; `request_ref` -> error that
-            `request_ref_of` raises for every run.
+        rejections: keyword -> error. A keyword is a run ID with `_` instead of `-`: `answer` raises the error for this
+            run. For the keyword `request_ref`, `request_ref_of` raises the error for every run.
     """
 
     def __init__(self, **rejections: Exception) -> None:
@@ -432,7 +434,7 @@ def test_answer_without_a_request_id_needs_a_single_request() -> None:
     assert choose_requests([first_item], None, for_all=False) == [first_item]
     assert choose_requests(items, None, for_all=True) == items
     assert choose_requests([*items, check], "each", for_all=False) == items
-    assert choose_requests([first_item], "early", for_all=False) == []
+    assert choose_requests([first_item], "unknown", for_all=False) == []
     with pytest.raises(NoOpenRequest):
         choose_requests([], None, for_all=False)
     with pytest.raises(AnswerUnclear, match=r"each\[0\], each\[1\]"):

@@ -86,6 +86,7 @@ async def test_cancellation_ends_the_events() -> None:
     progress_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await progress_task
+    assert run.close_count == 1
 
 
 def test_notebook_updates_one_output() -> None:

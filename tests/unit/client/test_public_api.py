@@ -29,7 +29,7 @@ def test_all_lists_the_lazy_names_in_order() -> None:
 
 
 def _returned_types(owner: Any) -> Iterator[type]:
-    """Yield the classes in the return annotations of the public methods of a class, or of a function."""
+    """Yield the classes in the return annotation of a function, or of each public method of a class."""
     if inspect.isclass(owner):
         for name, member in inspect.getmembers(owner):
             if not name.startswith("_"):
@@ -124,7 +124,7 @@ def test_options_have_the_names_of_the_command_line(command: str, options: type)
 
 
 @pytest.mark.parametrize(("async_class", "sync_class"), [(Client, SyncClient), (Run, SyncRun), (Session, SyncSession)])
-def test_synchronous_classes_have_every_method(async_class: type, sync_class: type) -> None:
+def test_synchronous_classes_have_every_method_of_the_asynchronous_classes(async_class: type, sync_class: type) -> None:
     def names(owner: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(owner) if not name.startswith("_")}
 

@@ -62,7 +62,7 @@ async def test_values_of_the_store_are_loaded() -> None:
     assert result.raise_on_failure() is result
 
 
-async def test_results_are_short_in_print() -> None:
+async def test_printed_results_are_short() -> None:
     view = ended_run(node("a"), node("b", "a"), results={"a": {"text": "x" * 50_000}, "b": NodeError("bad", "no luck")})
     result = await read_result(view, MemoryStore())
     assert str(result) == f"RunResult({view.workflow_id!r}, status='failed', error=\"'b' failed: no luck\")"
@@ -142,16 +142,19 @@ def _marker(document: Any) -> HistoryEvent:
 
 
 class FakeHistory:
-    """The end of one history, the newest event first, in pages of two; it counts the pages that are read."""
+    """Fake server that returns the newest events of one history first, in pages of two.
+
+    The fake counts the pages that are read.
+    """
 
     def __init__(self, events: list[HistoryEvent]) -> None:
         self._events = events
-        self.pages = 0
+        self.page_count = 0
 
     async def read(
         self, request: GetWorkflowExecutionHistoryReverseRequest, **_: Any
     ) -> GetWorkflowExecutionHistoryReverseResponse:
-        self.pages += 1
+        self.page_count += 1
         start = int(request.next_page_token or b"0")
         token = b"%d" % (start + 2) if start + 2 < len(self._events) else b""
         page = History(events=self._events[start : start + 2])
@@ -163,7 +166,7 @@ def _client(history: FakeHistory) -> Client:
         return SimpleNamespace(status=WorkflowExecutionStatus.CANCELED, run_id="1")
 
     def get_workflow_handle(*_: Any, **__: Any) -> Any:
-        # A handle without a history: reading the whole history must not be necessary.
+        # The handle has no history, because the whole history must not be read.
         return SimpleNamespace(describe=describe)
 
     service = SimpleNamespace(get_workflow_execution_history_reverse=history.read)
@@ -176,14 +179,21 @@ def _client(history: FakeHistory) -> Client:
     return cast("Client", fake_client)
 
 
-@pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])
-async def test_document_is_read_from_the_end_of_the_history(before: int, document: Any, pages: int) -> None:
-    history = FakeHistory([HistoryEvent()] * before + [_marker(DOCUMENT)] + [HistoryEvent()] * 100)
-    full = document and full_closing_document(document)
-    assert (await read_recorded_document(_client(history), "run-1", "1"), history.pages) == (full, pages)
+@pytest.mark.parametrize(
+    ("newer_event_count", "document", "page_count"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)]
+)
+async def test_document_is_read_from_the_end_of_the_history(
+    newer_event_count: int, document: Any, page_count: int
+) -> None:
+    history = FakeHistory([HistoryEvent()] * newer_event_count + [_marker(DOCUMENT)] + [HistoryEvent()] * 100)
+    full_document = document and full_closing_document(document)
+    assert (await read_recorded_document(_client(history), "run-1", "1"), history.page_count) == (
+        full_document,
+        page_count,
+    )
 
 
-async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:
+async def test_parent_run_finds_usage_and_lineage_of_a_cancelled_child_run() -> None:
     actual = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "child_snapshot": {"state": "x"}})])), "run-1")
     document = {"usage": _USAGE, "lineage": _LINEAGE, "child_snapshot": {"state": "x"}}
     assert actual == {"status": "cancelled", "output": None, "error": None, **document}

@@ -25,8 +25,8 @@ EMPTY_MAPPING: Mapping[str, Any] = {}
 STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-class Listing:
-    """Pages of a server, with the interface of Temporal's workflow iterator."""
+class FakeWorkflowIterator:
+    """Fake of Temporal's workflow iterator: reads executions in pages."""
 
     def __init__(self, executions: Sequence[Any], page_size: int, token: bytes | None) -> None:
         self._executions, self._page_size, self.next_page_token = executions, page_size, token
@@ -43,8 +43,8 @@ class Listing:
             yield each
 
 
-class Namespace:
-    """A server that lists executions, evaluates only the cursor of a query, and records the queries.
+class FakeNamespace:
+    """Fake namespace that lists executions, evaluates only the cursor of a query, and records the queries.
 
     All executions are open and started at the same time, so they are ordered by run ID.
     """
@@ -53,18 +53,20 @@ class Namespace:
         self.executions = executions
         self.queries: list[str] = []
 
-    def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
+    def list_workflows(
+        self, query: str, *, page_size: int, next_page_token: bytes | None = None
+    ) -> FakeWorkflowIterator:
         self.queries.append(query)
         cursor_match = re.search(r"RunId > '(.+)'", query)
         remaining_runs = [run for run in self.executions if cursor_match is None or run.run_id > cursor_match[1]]
-        return Listing(remaining_runs, page_size, next_page_token)
+        return FakeWorkflowIterator(remaining_runs, page_size, next_page_token)
 
     async def count_workflows(self, query: str) -> Any:
         self.queries.append(query)
         return SimpleNamespace(count=len(self.executions))
 
 
-def runs_of(namespace: Namespace, *, missing_attributes: Sequence[str] = ()) -> Runs:
+def runs_of(namespace: FakeNamespace, *, missing_attributes: Sequence[str] = ()) -> Runs:
     connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset(missing_attributes))
     return Runs(connection, task_queue="q", store=open_store("unused"))
 
@@ -102,7 +104,7 @@ def execution(
 
 @pytest.mark.parametrize("limit", [1, 7, 10, 21, 50])
 async def test_pages_list_each_run_once(limit: int) -> None:
-    namespace = Namespace([execution(number) for number in range(21)])
+    namespace = FakeNamespace([execution(number) for number in range(21)])
     actual: list[str] = []
     cursor: ListCursor | None = None
     while True:
@@ -117,7 +119,7 @@ async def test_pages_list_each_run_once(limit: int) -> None:
 
 
 async def test_list_continues_after_the_cursor_of_each_run() -> None:
-    namespace = Namespace([execution(number) for number in range(5)])
+    namespace = FakeNamespace([execution(number) for number in range(5)])
     page, _ = await runs_of(namespace).page_of_runs(limit=4)
     for number, run in enumerate(page, 1):
         later_runs, _ = await runs_of(namespace).page_of_runs(limit=9, after=ListCursor.parse(str(run.cursor)))
@@ -126,7 +128,7 @@ async def test_list_continues_after_the_cursor_of_each_run() -> None:
 
 
 async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
-    namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
+    namespace = FakeNamespace([_waiting_run(number, _request()) for number in range(10)])
     runs = runs_of(namespace)
     first_page = await runs.inbox(limit=4)
     page, cursor = await runs.page_of_runs(limit=4)
@@ -186,7 +188,7 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
     damaged_run = execution(2, ValueError("no codec"), attributes=attributes)
-    actual = await runs_of(Namespace([execution(1), damaged_run, execution(3)])).list_runs()
+    actual = await runs_of(FakeNamespace([execution(1), damaged_run, execution(3)])).list_runs()
     expected = [("run-1", "running", None), ("run-2", "waiting", "Report"), ("run-3", "running", None)]
     assert [(run.run_id, run.status, run.title) for run in actual] == expected
     assert (actual[1].nodes_done, actual[1].nodes_total, actual[1].started_at) == (1, 3, STARTED_AT)
@@ -246,14 +248,14 @@ def test_filter_is_case_sensitive_and_compares_the_start_time_of_the_first_execu
 
 async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> None:
     attributes = {wire.SEARCH_TAGS: ["team=blue", "odd"], wire.SEARCH_OWNER: "ann", wire.SEARCH_TITLE: "Report"}
-    runs = runs_of(Namespace([execution(1, ValueError("no codec"), attributes=attributes)]))
+    runs = runs_of(FakeNamespace([execution(1, ValueError("no codec"), attributes=attributes)]))
     [actual] = await runs.list_runs(run_filter=RunFilter(tags={"team": "blue"}, owner="ann", title="Rep"))
     assert (actual.title, actual.tags) == ("Report", {"team": "blue"})
     assert await runs.list_runs(run_filter=RunFilter(owner="bob")) == []
 
 
 async def test_page_ends_after_one_server_page_of_excluded_runs() -> None:
-    namespace = Namespace([execution(number) for number in range(3_000)])
+    namespace = FakeNamespace([execution(number) for number in range(3_000)])
     page, cursor = await runs_of(namespace).page_of_runs(limit=2, run_filter=RunFilter(title="Run-"))
     assert (page, cursor and cursor.run_id[:8], len(namespace.queries)) == ([], "00000002", 1)
     assert await runs_of(namespace).list_runs(limit=999, run_filter=RunFilter(title="Run-")) == []
@@ -334,7 +336,7 @@ def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
 
 
 async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
-    namespace = Namespace([execution()])
+    namespace = FakeNamespace([execution()])
     assert await runs_of(namespace).count_open_runs("ann") == 1
     assert await runs_of(namespace).count_open_runs("ann", excluded_ids=["b", "it's", "'x'", 'no "query"']) == 1
     query = f"{_TOP_RUNS_QUERY} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
@@ -342,14 +344,14 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "list_runs",
+    "query_runs",
     [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")],
 )
 async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(
-    list_runs: Callable[[Runs], Any],
+    query_runs: Callable[[Runs], Any],
 ) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
-        await list_runs(runs_of(Namespace([]), missing_attributes=["DagwrightTags"]))
+        await query_runs(runs_of(FakeNamespace([]), missing_attributes=["DagwrightTags"]))
     assert str(error.value) == (
         "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
         "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
@@ -396,7 +398,7 @@ def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any
 async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:
     child_memo = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
     executions = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=child_memo)]
-    page = await runs_of(Namespace(executions)).inbox(limit=10)
+    page = await runs_of(FakeNamespace(executions)).inbox(limit=10)
     listed_requests = [
         (request.id, request.document["run_id"], request.request_ref.workflow_id, request.node_path)
         for request in page.requests
@@ -409,7 +411,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
     damaged_memo = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
     executions = [execution(1, {wire.MEMO_REQUESTS: damaged_memo}), _waiting_run(2, _request())]
-    page = await runs_of(Namespace(executions)).inbox(limit=10)
+    page = await runs_of(FakeNamespace(executions)).inbox(limit=10)
     assert ([request.id for request in page.requests], page.omitted) == (["check"], {"run-1": 1})
 
 
@@ -432,13 +434,13 @@ async def test_inbox_is_filtered(list_filter: InboxFilter, ids: list[str]) -> No
     requests = [_request("check", assignee="ann"), _request("choose", type="SELECTION")]
     requests.append(_request("old", assignee="ann", day=1))
     run = _waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})
-    page = await runs_of(Namespace([run])).inbox(limit=10, inbox_filter=list_filter)
+    page = await runs_of(FakeNamespace([run])).inbox(limit=10, inbox_filter=list_filter)
     assert [request.id for request in page.requests] == ids
 
 
 async def test_inbox_counts_omitted_requests() -> None:
     executions = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
-    runs = runs_of(Namespace(executions))
+    runs = runs_of(FakeNamespace(executions))
     page = await runs.inbox(limit=10)
     assert [request.id for request in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
@@ -446,7 +448,7 @@ async def test_inbox_counts_omitted_requests() -> None:
 
 
 async def test_inbox_page_ends_after_two_server_pages_without_requests() -> None:
-    namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
+    namespace = FakeNamespace([_waiting_run(number, _request()) for number in range(10)])
     first_page = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first_page.requests, len(namespace.queries)) == ([], 2)
     second_page = await runs_of(namespace).inbox(limit=2, after=first_page.cursor)

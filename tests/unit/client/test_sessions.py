@@ -53,12 +53,12 @@ class _FakeSessions(Sessions):
     ) -> None:
         self.steps: list[str] = []
         self.session = SessionRecord("s")
-        self._found_run, self._parent_name, self._dropped_turn = existing_run, parent_name, dropped_turn
+        self._run_with_same_id, self._parent_name, self._dropped_turn = existing_run, parent_name, dropped_turn
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
 
     async def find_same_run(self, *_: Any) -> StartedRun | None:
-        return self._found_run
+        return self._run_with_same_id
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:

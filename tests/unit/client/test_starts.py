@@ -32,7 +32,7 @@ from dagwright.tools import tool
 from dagwright.toolset.program_tools import read_program_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 
-TEXT = "title: Refill\nnodes:\n- {id: lamps, tool: stock, arguments: {item: lamp}}\n"
+PLAN_TEXT = "title: Refill\nnodes:\n- {id: lamps, tool: stock, arguments: {item: lamp}}\n"
 PLAN = {"title": "Refill", "nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}]}
 
 
@@ -47,14 +47,14 @@ def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
     return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), program_tools=read_program_tools([stock]))
 
 
-@pytest.mark.parametrize("plan", [PLAN, TEXT, Plan.parse(PLAN)], ids=["object", "text", "Plan"])
+@pytest.mark.parametrize("plan", [PLAN, PLAN_TEXT, Plan.parse(PLAN)], ids=["object", "text", "Plan"])
 def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None:
     start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
     assert (start.source, start.title) == ({"plan": PLAN, "dialect": "plan", "context": {}}, None)
 
 
 def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path: Path) -> None:
-    (file := tmp_path / "refill.yaml").write_text(TEXT)
+    (file := tmp_path / "refill.yaml").write_text(PLAN_TEXT)
     command_start = prepare_run(RunArguments(str(file)), toolset, Output(is_json=True))
     for plan in (file, str(file)):
         start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
@@ -64,7 +64,7 @@ def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path
 
 def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
     assert run_options({"fairness_key": "nightly", "fairness_weight": 0.5}).fairness == Fairness("nightly", 0.5)
-    (file := tmp_path / "refill.yaml").write_text(TEXT)
+    (file := tmp_path / "refill.yaml").write_text(PLAN_TEXT)
     arguments = RunArguments(str(file), fairness_key="nightly", fairness_weight=0.5)
     assert prepare_run(arguments, toolset, Output(is_json=True)).options.fairness == Fairness("nightly", 0.5)
     with pytest.raises(OptionInvalid, match="fairness: a fairness weight needs a fairness key"):

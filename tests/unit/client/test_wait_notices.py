@@ -42,7 +42,7 @@ def test_each_wait_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages == [f"the run 'run-1' waits: {text}" for text in (first_text, second_text)]
 
 
-def test_explanation_has_each_reason_to_wait_once() -> None:
+def test_wait_texts_omit_reasons_that_the_explanation_has() -> None:
     explanation = "b waits (tool missing: the worker w has no tool 'order')"
     actual = _wait_texts([NO_WORKER_NOTE, MISSING_TOOL_NOTE, OTHER_NOTE], explanation)
     assert actual == [NO_WORKER_NOTE["message"], ADVICE]
