@@ -81,7 +81,9 @@ async def test_answer_has_its_model_and_usage() -> None:
     ],
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_unknown_usage_is_never_zero(answer: Completion, usage: Usage, is_streamed: bool) -> None:
+async def test_missing_usage_or_price_is_counted_as_unknown_and_not_as_zero(
+    answer: Completion, usage: Usage, is_streamed: bool
+) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         actual = await read_response(client, model_call(), is_streamed=is_streamed)
     assert (actual.text, actual.usage) == ("Hi", usage)
@@ -113,7 +115,7 @@ async def test_stream_that_is_not_read_to_its_end_has_no_answer() -> None:
 
 WEATHER_TOOL = OfferedTool("weather.now", "Looks out of the window.", {"type": "object", "properties": {"at": {}}})
 TOOL_WITH_CLASHING_NAME = OfferedTool("weather_now")
-"""Without its dot, which services do not accept, `weather.now` would have this name."""
+"""Services do not accept dots. With an underscore for the dot, `weather.now` would have the name of this tool."""
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -29,7 +29,7 @@ from tests.unit.llm.scripted_calls import KEY, client_of, failure_of, failure_of
 
 pytestmark = pytest.mark.waits
 
-E = ModelError
+Error = ModelError
 
 
 def json_response(status: int, content: Any) -> Raw:
@@ -61,48 +61,61 @@ CONTEXT_EXCEEDED = HttpError(400, "maximum context length is 8192 tokens", code=
 UNPROCESSABLE = json_response(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
 FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Error bodies of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM.
-    (busy(), E.BUSY, "answered 429: Rate limit reached"),
-    (HttpError(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
-    (HttpError(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
-    (html_response(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
-    (HttpError(409, "try again"), E.UNAVAILABLE, "answered 409"),
-    (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), E.QUOTA_EXCEEDED, "add credit"),
-    (error_response(402, "Insufficient credits", 402), E.QUOTA_EXCEEDED, "credit"),
-    (BUDGET_EXCEEDED, E.QUOTA_EXCEEDED, "raise the limit"),
-    (HttpError(401, f"Incorrect API key provided: {KEY}", code="invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
-    (NO_DB, E.KEY_REJECTED, "OPENAI_API_KEY"),
-    (HttpError(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
-    (HttpError(404, "The model `small` does not exist", code="model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
-    (VLLM_UNKNOWN_MODEL, E.MODEL_UNKNOWN, "does not exist"),
-    (json_response(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
-    (error_response(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
-    (error_response(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
-    (text_response(b"404 page not found", 404), E.ADDRESS_INVALID, "OPENAI_BASE_URL"),
-    (json_response(405, {"detail": "Method Not Allowed"}), E.ADDRESS_INVALID, "Method Not Allowed"),
-    (CONTEXT_EXCEEDED, E.CONTEXT_EXCEEDED, "shorten"),
-    (error_response(400, "litellm.ContextWindowExceededError: too much", "400"), E.CONTEXT_EXCEEDED, "larger context"),
-    (HttpError(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
-    (text_response(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
-    (error_response(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
-    (HttpError(400, "Your prompt was flagged as potentially violating", code="invalid_prompt"), E.FILTERED, "rephrase"),
-    (UNSUPPORTED_TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
-    (UNPROCESSABLE, E.REQUEST_INVALID, "top_p"),
-    (HttpError(400, "Failed to generate JSON", code="json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
+    (busy(), Error.BUSY, "answered 429: Rate limit reached"),
+    (HttpError(503, "The engine is currently overloaded"), Error.UNAVAILABLE, "answered 503"),
+    (HttpError(500, "The server had an error", type="server_error"), Error.UNAVAILABLE, "answered 500"),
+    (html_response(b"<html>504</html>", status=504), Error.UNAVAILABLE, "504"),
+    (HttpError(409, "try again"), Error.UNAVAILABLE, "answered 409"),
+    (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), Error.QUOTA_EXCEEDED, "add credit"),
+    (error_response(402, "Insufficient credits", 402), Error.QUOTA_EXCEEDED, "credit"),
+    (BUDGET_EXCEEDED, Error.QUOTA_EXCEEDED, "raise the limit"),
+    (
+        HttpError(401, f"Incorrect API key provided: {KEY}", code="invalid_api_key"),
+        Error.KEY_REJECTED,
+        "OPENAI_API_KEY",
+    ),
+    (NO_DB, Error.KEY_REJECTED, "OPENAI_API_KEY"),
+    (HttpError(403, "Project does not have access to this"), Error.FORBIDDEN, "another key"),
+    (HttpError(404, "The model `small` does not exist", code="model_not_found"), Error.MODEL_UNKNOWN, "/models lists"),
+    (VLLM_UNKNOWN_MODEL, Error.MODEL_UNKNOWN, "does not exist"),
+    (json_response(404, {"error": "model 'small' not found, try pulling it first"}), Error.MODEL_UNKNOWN, "pull"),
+    (error_response(400, "Invalid model name passed in model=small", "400"), Error.MODEL_UNKNOWN, "Invalid model name"),
+    (error_response(404, "The API deployment does not exist", "DeploymentNotFound"), Error.MODEL_UNKNOWN, "deployment"),
+    (text_response(b"404 page not found", 404), Error.ADDRESS_INVALID, "OPENAI_BASE_URL"),
+    (json_response(405, {"detail": "Method Not Allowed"}), Error.ADDRESS_INVALID, "Method Not Allowed"),
+    (CONTEXT_EXCEEDED, Error.CONTEXT_EXCEEDED, "shorten"),
+    (
+        error_response(400, "litellm.ContextWindowExceededError: too much", "400"),
+        Error.CONTEXT_EXCEEDED,
+        "larger context",
+    ),
+    (HttpError(429, "Request too large for small in organization", type="tokens"), Error.CONTEXT_EXCEEDED, ""),
+    (text_response(b"too large", 413), Error.CONTEXT_EXCEEDED, "answered 413"),
+    (error_response(400, "The response was filtered", "content_filter"), Error.FILTERED, "change the filter"),
+    (
+        HttpError(400, "Your prompt was flagged as potentially violating", code="invalid_prompt"),
+        Error.FILTERED,
+        "rephrase",
+    ),
+    (UNSUPPORTED_TEMPERATURE, Error.REQUEST_INVALID, "remove or change the field that the service names"),
+    (UNPROCESSABLE, Error.REQUEST_INVALID, "top_p"),
+    (HttpError(400, "Failed to generate JSON", code="json_validate_failed"), Error.OUTPUT_INVALID, "Failed"),
     # Transport errors.
-    (Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
-    (Silence(), E.UNAVAILABLE, "did not answer in time"),
-    (html_response(b"<html>hello</html>"), E.RESPONSE_INVALID, ""),
-    (Raw(b'{"choices": ['), E.RESPONSE_INVALID, ""),
-    (Raw(b"\xff\xfe\xfa"), E.RESPONSE_INVALID, ""),
-    (json_response(200, {"choices": []}), E.RESPONSE_INVALID, ""),
-    (json_response(200, None), E.RESPONSE_INVALID, ""),
-    (text(""), E.RESPONSE_INVALID, "returned an empty answer"),
-    (tool_call("mail", to="ann"), E.RESPONSE_INVALID, "called a tool, but no tools were offered"),
-    (text(" \n "), E.RESPONSE_INVALID, "returned an empty answer"),
-    # Unusable responses.
-    (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; rephrase"),
-    (text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
-    (text("So", finish_reason="length"), E.TRUNCATED, "raise max_tokens (now 9)"),
+    (Reset(), Error.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
+    (Silence(), Error.UNAVAILABLE, "did not answer in time"),
+    # Responses without a valid answer.
+    (html_response(b"<html>hello</html>"), Error.RESPONSE_INVALID, ""),
+    (Raw(b'{"choices": ['), Error.RESPONSE_INVALID, ""),
+    (Raw(b"\xff\xfe\xfa"), Error.RESPONSE_INVALID, ""),
+    (json_response(200, {"choices": []}), Error.RESPONSE_INVALID, ""),
+    (json_response(200, None), Error.RESPONSE_INVALID, ""),
+    (text(""), Error.RESPONSE_INVALID, "returned an empty answer"),
+    (tool_call("mail", to="ann"), Error.RESPONSE_INVALID, "called a tool, but no tools were offered"),
+    (text(" \n "), Error.RESPONSE_INVALID, "returned an empty answer"),
+    # Valid responses whose answer cannot be used.
+    (Completion(refusal="I can't help with that."), Error.REFUSED, "declined: I can't help with that; rephrase"),
+    (text("So", finish_reason="content_filter"), Error.FILTERED, "content filter"),
+    (text("So", finish_reason="length"), Error.TRUNCATED, "raise max_tokens (now 9)"),
 ]
 
 
@@ -121,7 +134,7 @@ async def test_every_failed_response_has_its_error_code(
 
 async def test_long_error_is_shortened() -> None:
     failure = await failure_of(text_response(b"busy " * 2_000_000, 503))
-    assert failure.error is E.UNAVAILABLE
+    assert failure.error is Error.UNAVAILABLE
     assert isinstance(failure.__cause__, ServiceError)
     assert len(failure.__cause__.body.text) == MAX_ERROR_BYTES
     assert len(str(await failure_of(HttpError(400, "x" * 100_000)))) < 4096
@@ -137,7 +150,7 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
 
 def test_only_temporary_failures_are_retried() -> None:
     retried_errors = {error for error in ModelError if error.action is Action.RETRY}
-    assert retried_errors == {E.BUSY, E.UNAVAILABLE, E.RESPONSE_INVALID}
+    assert retried_errors == {Error.BUSY, Error.UNAVAILABLE, Error.RESPONSE_INVALID}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +189,8 @@ STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
 
 
 @pytest.mark.parametrize(
-    ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.RESPONSE_INVALID)]
+    ("cut", "error"),
+    [(Cut.RESET, Error.UNAVAILABLE), (Cut.CLOSE, Error.UNAVAILABLE), (Cut.END, Error.RESPONSE_INVALID)],
 )
 async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     pieces = []
@@ -199,14 +213,14 @@ FIRST_CHUNK = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (sse(FIRST_CHUNK, {"error": {"message": "overloaded", "type": "server_error"}}), E.UNAVAILABLE),
-        (sse(FIRST_CHUNK, {"error": {"message": "slow down", "code": 429}}), E.BUSY),
-        (sse(FIRST_CHUNK, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_EXCEEDED),
-        (sse(FIRST_CHUNK, ["odd"]), E.RESPONSE_INVALID),
-        (Raw(b"data: {\n\n", content_type="text/event-stream"), E.RESPONSE_INVALID),
-        (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.RESPONSE_INVALID),
-        (Raw(b"", content_type="text/event-stream"), E.RESPONSE_INVALID),
-        (json_response(200, {"choices": [{"delta": {"content": "whole"}}]}), E.RESPONSE_INVALID),
+        (sse(FIRST_CHUNK, {"error": {"message": "overloaded", "type": "server_error"}}), Error.UNAVAILABLE),
+        (sse(FIRST_CHUNK, {"error": {"message": "slow down", "code": 429}}), Error.BUSY),
+        (sse(FIRST_CHUNK, {"error": {"message": "no", "code": "insufficient_quota"}}), Error.QUOTA_EXCEEDED),
+        (sse(FIRST_CHUNK, ["odd"]), Error.RESPONSE_INVALID),
+        (Raw(b"data: {\n\n", content_type="text/event-stream"), Error.RESPONSE_INVALID),
+        (Raw(b"data: \xff\n\n", content_type="text/event-stream"), Error.RESPONSE_INVALID),
+        (Raw(b"", content_type="text/event-stream"), Error.RESPONSE_INVALID),
+        (json_response(200, {"choices": [{"delta": {"content": "whole"}}]}), Error.RESPONSE_INVALID),
     ],
 )
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:

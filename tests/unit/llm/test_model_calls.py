@@ -75,7 +75,7 @@ MESSAGE_WITH_INVALID_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments
         ({"usage": {}, "message": MESSAGE_WITH_INVALID_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
     ],
 )
-def test_invalid_response_is_rejected_in_one_line(value: Any, message: str) -> None:
+def test_invalid_response_is_rejected_with_a_message_of_one_line(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         summarize_response(value)
 
@@ -107,7 +107,7 @@ def test_fields_of_a_message_depend_on_its_role() -> None:
         ([], "model config: must be"),
     ],
 )
-def test_invalid_config_is_rejected_with_every_invalid_field(value: Any, message: str) -> None:
+def test_message_about_an_invalid_config_names_every_invalid_field(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         model_config_from_json(value)
 
@@ -158,7 +158,7 @@ def test_user_prices_override_shipped_prices(tmp_path: Path) -> None:
     assert table.price("gpt-4o-mini") is not None
 
 
-def test_sum_of_usages_has_no_cost_if_a_cost_is_unknown() -> None:
+def test_sum_of_usages_has_no_cost_if_the_cost_of_one_call_is_unknown() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
     priced_usage, unpriced_usage = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
     uncounted_usage = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")

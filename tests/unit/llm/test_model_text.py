@@ -13,11 +13,11 @@ from dagwright.llm.visible_text import MAX_STREAMED_CHARACTERS, VisibleText
 
 
 def _visible_texts(field: str, *pieces: str) -> list[str]:
-    text = VisibleText(field)
+    visible_text = VisibleText(field)
     actual = []
     for piece in pieces:
-        text.add(piece)
-        actual.append(text.text)
+        visible_text.add(piece)
+        actual.append(visible_text.text)
     return actual
 
 

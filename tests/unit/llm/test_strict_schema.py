@@ -108,7 +108,7 @@ def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     assert strict_schema.from_strict({"value": [1]}) == strict_schema.from_strict([1]) == [1]
 
 
-def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _object_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     property_sets = st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
     return property_sets.flatmap(
         lambda properties: st.sets(st.sampled_from(sorted(properties))).map(
@@ -117,9 +117,10 @@ def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-_SCALARS = st.sampled_from([{"type": "integer"}, {"type": "boolean"}, {"type": "string", "enum": ["p", "q"]}])
+_SCALAR_SCHEMAS = st.sampled_from([{"type": "integer"}, {"type": "boolean"}, {"type": "string", "enum": ["p", "q"]}])
 _SCHEMAS = st.recursive(
-    _SCALARS, lambda inner: st.one_of(_objects(inner), inner.map(lambda item: {"type": "array", "items": item}))
+    _SCALAR_SCHEMAS,
+    lambda inner: st.one_of(_object_schemas(inner), inner.map(lambda item: {"type": "array", "items": item})),
 )
 
 
@@ -148,7 +149,7 @@ def _to_strict(value: Any, schema: Any) -> Any:
     return value
 
 
-@given(_objects(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
+@given(_object_schemas(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
 def test_every_value_is_restored_from_its_strict_form(schema_and_value: tuple[Any, Any]) -> None:
     schema, value = schema_and_value
     strict_schema = StrictSchema(schema)

@@ -70,6 +70,7 @@ async def test_strict_schema_is_requested_and_the_answer_is_converted_back() -> 
     assert server.calls[0].body["response_format"] == {"type": "json_schema", "json_schema": json_schema}
 
 
+# Output modes in the order of the attempts, the rejection of each mode but the last, and an answer in each mode.
 MODES = ["json_schema", "json_object", "tool", "text"]
 FENCED_ANSWER = text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?")
 REJECTIONS = (SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, TOOLS_UNSUPPORTED)
@@ -104,7 +105,7 @@ async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
     assert system_message["content"].endswith(json.dumps(PERSON))
 
 
-async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema() -> None:
+async def test_rejected_mode_is_stored_per_model_unless_only_the_schema_was_rejected() -> None:
     expected_modes = ["json_schema", "json_object", "json_schema", "json_object"]
     schema_rejection = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
     steps = (schema_rejection, step(json_text(ANN), times=ANY_NUMBER))
@@ -186,7 +187,7 @@ async def test_array_output_is_read_from_its_wrapper_or_directly(rejections: lis
 
 
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("response_text", "reason"),
     [
         ("I would rather not.", "gave no JSON, but the call requires it"),
         ("", "gave no JSON, but the call requires it"),
@@ -197,9 +198,9 @@ async def test_array_output_is_read_from_its_wrapper_or_directly(rejections: lis
         ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )
-async def test_failure_of_an_invalid_answer_has_a_reason_and_requests_a_fix(message: str, reason: str) -> None:
-    failure = await failure_of(message, call=model_call(output=PERSON_OUTPUT))
-    assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", message)
+async def test_failure_of_an_invalid_answer_has_a_reason_and_requests_a_fix(response_text: str, reason: str) -> None:
+    failure = await failure_of(response_text, call=model_call(output=PERSON_OUTPUT))
+    assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", response_text)
     assert reason in str(failure)
 
 
