@@ -159,7 +159,7 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
     assert [json.loads(payload.data)["n"] for payload in payloads] == [1, 2, 3, 3]
 
 
-async def test_wait_in_an_async_tool_is_an_error() -> None:
+async def test_call_of_the_method_wait_in_an_async_tool_is_an_error() -> None:
     @tool(effects="read")
     async def call_wait_in_async_tool() -> str:
         return context().ask_model("?").wait().text
@@ -169,7 +169,7 @@ async def test_wait_in_an_async_tool_is_an_error() -> None:
     assert "an async def must use `await context().ask_model(…)` instead of wait()" in failure.message
 
 
-async def test_cancelled_call_stops_waiting_for_the_model() -> None:
+async def test_cancelled_tool_call_does_not_wait_for_the_model() -> None:
     release_event = asyncio.Event()
     async with ModelServer(step("late", release_event=release_event)) as server:
         harness = ModelToolHarness(count, server)

@@ -179,7 +179,7 @@ async def test_text_that_is_not_a_calculation_is_rejected_with_the_reason(reason
     assert str(caught.value) == f"'Write a poem' is not a calculation: {message}"
 
 
-async def test_division_by_zero_is_an_error() -> None:
+async def test_division_by_zero_in_the_expressions_of_the_model_is_an_error() -> None:
     async with ModelServer(expression_response("1 / 0"), expression_response("1 / (2 - 2)")) as server:
         with pytest.raises(ValueError, match=r"to an expression: '1 / \(2 - 2\)' divides by zero"):
             await calculate(server, "One divided by nothing")

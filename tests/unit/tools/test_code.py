@@ -15,10 +15,10 @@ import pytest
 
 from dagwright.tools.code_fingerprint import CodeFingerprinter
 
-HELPER = "FACTOR = {factor}\n\ndef twice(value):\n    return value * FACTOR\n"
-TOOLS = """
+HELPER_SOURCE = "FACTOR = {factor}\n\ndef twice(value):\n    return value * FACTOR\n"
+TOOLS_SOURCE = """
 import json
-from {package}_helper import twice
+from {prefix}_helper import twice
 
 def double(value):
     return twice(value)
@@ -32,18 +32,18 @@ def fingerprint(function: Callable[..., Any] | None) -> str | None:
     return CodeFingerprinter().fingerprint(function)
 
 
-def write_modules(folder: Path, package: str, *, factor: int = 2, appended_text: str = "") -> None:
-    (folder / f"{package}_helper.py").write_text(HELPER.format(factor=factor), encoding="utf-8")
-    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + appended_text, encoding="utf-8")
+def write_modules(folder: Path, prefix: str, *, factor: int = 2, appended_text: str = "") -> None:
+    (folder / f"{prefix}_helper.py").write_text(HELPER_SOURCE.format(factor=factor), encoding="utf-8")
+    (folder / f"{prefix}_tools.py").write_text(TOOLS_SOURCE.format(prefix=prefix) + appended_text, encoding="utf-8")
 
 
-def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_module(folder: Path, prefix: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(folder)
-    for name in (f"{package}_helper", f"{package}_tools"):
+    for name in (f"{prefix}_helper", f"{prefix}_tools"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     importlib.invalidate_caches()
-    module = importlib.import_module(f"{package}_tools")
-    for name in (f"{package}_helper", f"{package}_tools"):
+    module = importlib.import_module(f"{prefix}_tools")
+    for name in (f"{prefix}_helper", f"{prefix}_tools"):
         monkeypatch.setitem(sys.modules, name, sys.modules[name])
     return module
 
@@ -132,29 +132,29 @@ def test_function_without_source_or_with_values_of_unknown_types_has_no_fingerpr
 @pytest.mark.parametrize(
     ("import_text", "expression"),
     [
-        ("from {package}_helper import FACTOR", "FACTOR"),
-        ("import {package}_space.inner", "{package}_space.inner.FACTOR"),
-        ("from {package}_space import inner", "inner.FACTOR"),
-        ("def factor():\n    from {package}_helper import FACTOR\n    return FACTOR\n", "factor()"),
+        ("from {prefix}_helper import FACTOR", "FACTOR"),
+        ("import {prefix}_space.inner", "{prefix}_space.inner.FACTOR"),
+        ("from {prefix}_space import inner", "inner.FACTOR"),
+        ("def factor():\n    from {prefix}_helper import FACTOR\n    return FACTOR\n", "factor()"),
     ],
-    ids=["constant", "package without a file", "module of a package without a file", "inside of a function"],
+    ids=["constant", "namespace package", "module of a namespace package", "inside of a function"],
 )
 def test_fingerprint_differs_if_an_imported_value_differs(
     import_text: str, expression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fingerprints = []
     for number, factor in enumerate((2, 3, 2)):
-        folder, package = tmp_path / str(number), "anything"
-        (folder / f"{package}_space").mkdir(parents=True)
-        for module_path in (f"{package}_helper.py", f"{package}_space/inner.py"):
+        folder, prefix = tmp_path / str(number), "anything"
+        (folder / f"{prefix}_space").mkdir(parents=True)
+        for module_path in (f"{prefix}_helper.py", f"{prefix}_space/inner.py"):
             (folder / module_path).write_text(f"FACTOR = {factor}\n", encoding="utf-8")
-        text = f"{import_text}\n\ndef double(value):\n    return value * {expression}\n".format(package=package)
-        (folder / f"{package}_tools.py").write_text(text, encoding="utf-8")
+        text = f"{import_text}\n\ndef double(value):\n    return value * {expression}\n".format(prefix=prefix)
+        (folder / f"{prefix}_tools.py").write_text(text, encoding="utf-8")
         monkeypatch.syspath_prepend(folder)
-        for name in [name for name in sys.modules if name.startswith(package)]:
+        for name in [name for name in sys.modules if name.startswith(prefix)]:
             monkeypatch.delitem(sys.modules, name)
         importlib.invalidate_caches()
-        module = importlib.import_module(f"{package}_tools")
+        module = importlib.import_module(f"{prefix}_tools")
         assert module.double(1) == factor
         fingerprints.append(fingerprint(module.double))
     assert fingerprints[0] is not None

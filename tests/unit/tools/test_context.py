@@ -127,7 +127,7 @@ def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
     assert Redaction(["a b/c"]).redact_location(location) == "https://x.example/***/***?q=***&r=***&s=of+***"
 
 
-def test_short_secrets_are_redacted_as_whole_words_and_numbers() -> None:
+def test_short_secrets_are_redacted_only_as_whole_words_and_numbers() -> None:
     value = {"pin": "12", "is": 12, "as": ["a 12, b", "2012", "x=12;"], "12": 1.5, "on": True, "none": None}
     expected = {"pin": "***", "is": "***", "as": ["a ***, b", "2012", "x=***;"], "***": 1.5, "on": True, "none": None}
     assert Redaction(["12"]).redact_value(value) == expected
@@ -152,7 +152,7 @@ def test_whitespace_around_a_secret_does_not_count_toward_its_length() -> None:
         ('+"4912345678', " " * 20_000 + "4912345678"),
     ],
 )
-def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secret: str, text: str) -> None:
+def test_redaction_after_many_escapes_or_spaces_takes_less_than_two_seconds(secret: str, text: str) -> None:
     started_at_s = time.process_time()
     Redaction([secret]).redact_value(text)
     assert time.process_time() - started_at_s < 2.0

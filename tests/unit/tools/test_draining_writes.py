@@ -56,7 +56,7 @@ async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 
 
-def test_drain_time_is_the_remaining_time_or_the_limit_minus_the_grace_period() -> None:
+def test_drain_time_is_the_smaller_of_the_remaining_time_and_the_limit_minus_the_grace_period() -> None:
     assert [grace_s(drain_limit_s) for drain_limit_s in (None, 4.0, 30.0)] == [10.0, 4.0, 10.0]
     drain_times_s = [drain_s(60.0, limit_s=drain_limit_s) for drain_limit_s in (None, 4.0, 30.0, 300.0)]
     assert drain_times_s == [60.0, 0.0, 20.0, 60.0]

@@ -109,12 +109,12 @@ def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
         ctypes.CDLL(None, use_errno=True).renameat2, _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
     )
     stop_event = threading.Event()
-    failures: list[int] = []
+    error_numbers: list[int] = []
 
     def swap() -> None:
         while not stop_event.is_set():
             if exchange() != 0:
-                failures.append(ctypes.get_errno())
+                error_numbers.append(ctypes.get_errno())
 
     thread = threading.Thread(target=swap)
     thread.start()
@@ -123,7 +123,7 @@ def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
     finally:
         stop_event.set()
         thread.join()
-    assert failures == []
+    assert error_numbers == []
 
 
 @pytest.mark.parametrize("swapped_name", ["dir", "dir/a.txt"])

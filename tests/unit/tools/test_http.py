@@ -55,12 +55,12 @@ def call() -> Iterator[RecordedCall]:
         yield recorded_call
 
 
-RequestFunction = Callable[..., Any]
+ToolFunction = Callable[..., Any]
 
 
 def http_request_tool(
     addresses_by_name: dict[str, list[str]] | None = None, *, allow_private: bool = True
-) -> RequestFunction:
+) -> ToolFunction:
     """Return `http_request`, which resolves only the names in `addresses_by_name`, if given."""
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -134,9 +134,9 @@ async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: S
         ServiceResponse(302, headers={"Location": f"http://b.example:{service.port}/end"}),
         ServiceResponse(200, b"done"),
     ]
-    request = http_request_tool({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
+    http_request = http_request_tool({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
     headers = {"X-Token": "t", "Authorization": "Bearer t"}
-    result = await request(f"http://a.example:{service.port}/", headers=headers)
+    result = await http_request(f"http://a.example:{service.port}/", headers=headers)
     assert result["body"] == "done"
     sent_fields = [
         (sent.path, sent.headers.get("X-Token"), sent.headers.get("Authorization"))
@@ -147,9 +147,9 @@ async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: S
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
     service.responses = [ServiceResponse(307, headers={"Location": "http://b.example/"})]
-    request = http_request_tool({"a.example": ["127.0.0.1"]})
+    http_request = http_request_tool({"a.example": ["127.0.0.1"]})
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
-        await request(f"http://a.example:{service.port}/", "POST", body="x")
+        await http_request(f"http://a.example:{service.port}/", "POST", body="x")
 
 
 async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
@@ -250,8 +250,8 @@ async def test_connection_failure_is_reported_as_not_started(service: Service, c
 
 async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
     service.responses = [ServiceResponse(200, b"ok")]
-    request = http_request_tool({"two.example": ["127.0.0.2", "127.0.0.1"]})
-    assert (await request(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
+    http_request = http_request_tool({"two.example": ["127.0.0.2", "127.0.0.1"]})
+    assert (await http_request(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_body_becomes_json_or_text_or_base64(content: bytes, content_type: str, 
     assert decode_body(content, content_type) == value
 
 
-def search_tool(url: str) -> RequestFunction:
+def search_tool(url: str) -> ToolFunction:
     function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key="k", serper_base_url=url))
     return function
 
@@ -339,7 +339,9 @@ async def test_invalid_search_response_is_retried(service: Service, response: Se
 async def test_secrets_are_sent_only_to_bound_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
-    hosts = tuple(tuple(pattern.format(port=service.port) for pattern in of_secret) for of_secret in patterns)
+    hosts = tuple(
+        tuple(pattern.format(port=service.port) for pattern in secret_patterns) for secret_patterns in patterns
+    )
     service.responses = [ServiceResponse(200, b"ok")] if is_allowed else []
     error = pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'")
     outcome: AbstractContextManager[Any] = nullcontext() if is_allowed else error
@@ -395,24 +397,26 @@ def test_secret_is_sent_over_plain_http_only_if_the_binding_allows_it(url: str, 
 
 
 async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Service) -> None:
-    request = http_request_tool({"svc.example": ["127.0.0.1"]})
+    http_request = http_request_tool({"svc.example": ["127.0.0.1"]})
     error = pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example")
     with tool_context(secret_hosts=(("svc.example",),)), error:
-        await request(f"http://svc.example:{service.port}/", headers={"X-Token": "secret"})
+        await http_request(f"http://svc.example:{service.port}/", headers={"X-Token": "secret"})
     assert service.received_requests == []
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("status", [302, 307])
 @pytest.mark.parametrize("target", ["https://a.example/next", "http://a.example:81/next", "http://b.example/next"])
-async def test_a_redirect_to_another_origin_has_no_secret(method: str, status: int, target: str) -> None:
+async def test_request_after_a_redirect_to_another_origin_has_no_secret(method: str, status: int, target: str) -> None:
     assert not _has_secret(await _requests_after_redirect(target, status, method))
 
 
 @pytest.mark.parametrize(
     ("target", "status", "has_secret"), [("http://a.example/next", 302, False), ("/next", 307, True)]
 )
-async def test_only_a_redirect_inside_an_https_origin_keeps_headers(target: str, status: int, has_secret: bool) -> None:
+async def test_only_a_redirect_inside_an_https_origin_keeps_the_secret_headers(
+    target: str, status: int, has_secret: bool
+) -> None:
     [request] = await _requests_after_redirect(target, status, "GET", start="https://a.example/")
     assert _has_secret([request]) is has_secret
 
@@ -424,7 +428,10 @@ def _has_secret(requests: list[httpx.Request]) -> bool:
 async def _requests_after_redirect(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Send a secret in headers and body. Return the requests after the redirect, or none if it is rejected."""
+    """Send a secret in headers and body. Return the requests after the redirect.
+
+    Return `[]` if the redirect is rejected.
+    """
     sent_requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:

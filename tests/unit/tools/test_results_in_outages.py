@@ -16,7 +16,7 @@ from tests.support.memory_store import MemoryStore
 pytestmark = pytest.mark.waits
 
 
-def _large(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Callable[..., Any]:
+def _large_result_tool(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Callable[..., Any]:
     @tool(effects=effects)
     def large() -> str:
         calls.append(1)
@@ -25,8 +25,10 @@ def _large(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Ca
     return large
 
 
-def _harness_without_store(function: Callable[..., Any], *, timeout_s: int = 1) -> tuple[FunctionHarness, MemoryStore]:
-    """Return the harness of a function, and its store, which is down."""
+def _harness_with_unavailable_store(
+    function: Callable[..., Any], *, timeout_s: int = 1
+) -> tuple[FunctionHarness, MemoryStore]:
+    """Return the harness of a function and the store of the harness, which is down."""
     store = MemoryStore()
     store.is_down = True
     harness = FunctionHarness(function, store=store)
@@ -36,18 +38,18 @@ def _harness_without_store(function: Callable[..., Any], *, timeout_s: int = 1) 
 
 async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeated() -> None:
     calls: list[int] = []
-    harness, store = _harness_without_store(_large("write", calls), timeout_s=60)
-    entries: list[Any] = []
+    harness, store = _harness_with_unavailable_store(_large_result_tool("write", calls), timeout_s=60)
+    sent_details: list[Any] = []
 
     def on_heartbeat(*details: Any) -> None:
-        entries.extend(details)
+        sent_details.extend(details)
         store.is_down = False
 
     harness.temporal.on_heartbeat = on_heartbeat
-    stored = await harness.payload({})
-    assert (stored.metadata["dagwright-stored"], len(calls), len(store.contents)) == (b"1", 1, 1)
-    assert entries[:2] == [None, None]
-    assert entries[2]["waits_for"].endswith("could not be stored: the payload store is down")
+    payload = await harness.payload({})
+    assert (payload.metadata["dagwright-stored"], len(calls), len(store.contents)) == (b"1", 1, 1)
+    assert sent_details[:2] == [None, None]
+    assert sent_details[2]["waits_for"].endswith("could not be stored: the payload store is down")
 
 
 @pytest.mark.parametrize(
@@ -62,26 +64,26 @@ async def test_effects_determine_the_failure_of_a_result_that_cannot_be_stored(
     effects: EffectsName, size: int, expected: tuple[str, bool, int | None]
 ) -> None:
     calls: list[int] = []
-    harness, _ = _harness_without_store(_large(effects, calls, size=size))
+    harness, _ = _harness_with_unavailable_store(_large_result_tool(effects, calls, size=size))
     failure = await harness.failure({})
     assert (failure.type, failure.non_retryable, failure.details[0].get("unstored_bytes")) == expected
     assert len(calls) == 1
 
 
-async def test_result_of_a_write_that_cannot_be_stored_in_time_travels_inline() -> None:
-    harness, _ = _harness_without_store(_large("write", []))
-    inline = await harness.payload({})
-    assert json.loads(inline.data) == "x" * 100_000
-    assert "dagwright-stored" not in inline.metadata
+async def test_result_of_a_write_that_cannot_be_stored_in_time_is_returned_inline() -> None:
+    harness, _ = _harness_with_unavailable_store(_large_result_tool("write", []))
+    payload = await harness.payload({})
+    assert json.loads(payload.data) == "x" * 100_000
+    assert "dagwright-stored" not in payload.metadata
 
 
-async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -> None:
+async def test_heartbeats_keep_the_details_of_the_tool_while_its_result_waits_for_the_store() -> None:
     @tool(effects="read")
     async def resumable() -> str:
         context().heartbeat({"page": 7})
         return "x" * 100_000
 
-    harness, store = _harness_without_store(resumable, timeout_s=60)
+    harness, store = _harness_with_unavailable_store(resumable, timeout_s=60)
     heartbeats: list[tuple[Any, ...]] = []
 
     def on_heartbeat(*details: Any) -> None:
@@ -90,9 +92,9 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
 
     harness.temporal.on_heartbeat = on_heartbeat
     await harness.payload({})
-    waited = [details for details in heartbeats if len(details) == 3]
-    assert waited[0][0] == {"page": 7}
-    assert "waits_for" in waited[0][2]
+    waiting_heartbeats = [details for details in heartbeats if len(details) == 3]
+    assert waiting_heartbeats[0][0] == {"page": 7}
+    assert "waits_for" in waiting_heartbeats[0][2]
     assert heartbeats[-1] == ({"page": 7},)
 
 
@@ -104,7 +106,7 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
         (ResultNotStored("x"), "read", ("store_unavailable", False)),
     ],
 )
-async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_without_limit(
+async def test_store_error_raised_by_a_tool_is_retried_like_other_errors_of_the_tool(
     error: Exception, effects: EffectsName, expected: tuple[str, bool]
 ) -> None:
     failure = await failing_harness(error, effects).failure({})

@@ -117,10 +117,10 @@ def test_every_wrong_argument_is_named_and_no_value_is_shown() -> None:
 
 
 def test_schemas_are_shared_only_between_equal_signatures() -> None:
-    def schema_of(default: object, hint: object) -> Any:
+    def schema_of(default: object, annotation: object) -> Any:
         def repeat(times: Any = default) -> None: ...
 
-        repeat.__annotations__ = {"times": hint}
+        repeat.__annotations__ = {"times": annotation}
         return dict(require_spec(tool(repeat)).declaration.input_schema or {})["properties"]["times"]
 
     first_schema = schema_of(1, int)
@@ -205,10 +205,10 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
 
     def opaque(a: pytest.MonkeyPatch) -> None: ...
 
-    def rows(a: int) -> Iterator[int]:
+    def generator(a: int) -> Iterator[int]:
         yield a
 
-    def old_dict(a: _Row) -> None: ...
+    def typing_typed_dict(a: _Row) -> None: ...
 
     def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
 
@@ -217,10 +217,10 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
         (unknown, "'NoSuchType' is not defined"),
-        (rows, "a generator has no result"),
+        (generator, "a generator has no result"),
     ]
     if sys.version_info < (3, 12):
-        rejected_functions.append((old_dict, "typing_extensions.TypedDict"))
+        rejected_functions.append((typing_typed_dict, "typing_extensions.TypedDict"))
     for function, problem in rejected_functions:
         with pytest.raises(TypeError, match=problem):
             tool(function)

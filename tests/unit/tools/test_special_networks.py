@@ -1,4 +1,7 @@
-"""Special-purpose networks of the IANA registries, and host names that resolve to them only at the second lookup."""
+"""Special-purpose networks of the IANA registries.
+
+The tests of DNS rebinding use a host name that resolves to a private address only at the second lookup.
+"""
 
 import asyncio
 import ipaddress
@@ -157,9 +160,9 @@ async def network(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Network]:
 
 
 async def get(url: str, **arguments: Any) -> Any:
-    [request] = http_tools(ToolEnvironment(Path()))
+    [http_request] = http_tools(ToolEnvironment(Path()))
     with tool_context():
-        return await request(url, **arguments)
+        return await http_request(url, **arguments)
 
 
 def redirect(target: str) -> bytes:

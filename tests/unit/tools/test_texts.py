@@ -13,7 +13,7 @@ from dagwright.tools.builtin.texts import json_query, render_template
 from dagwright.tools.builtin.waiting import wait
 from dagwright.tools.testing import RecordedCall, tool_context
 
-STORE = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b": {"c": 1}}
+SHOP = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b": {"c": 1}}
 
 
 @pytest.mark.parametrize(
@@ -24,18 +24,18 @@ STORE = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b"
         ("$['a.b'].c", [1]),
         ("$.items[-1].name", ["b"]),
         ("$.none", []),
-        ("$", [STORE]),
+        ("$", [SHOP]),
         ("$.items[?match(@.name, '[b-z]')].price", [20]),
     ],
 )
 def test_a_query_returns_all_matches_in_order(path: str, expected: list[Any]) -> None:
-    assert json_query(STORE, path) == expected
+    assert json_query(SHOP, path) == expected
 
 
 @pytest.mark.parametrize("path", ["items", "$.", "$[", "", "$.items[?@.price ~ 1]", "$" + "[?@" * 2000])
 def test_an_invalid_query_is_reported(path: str) -> None:
     with pytest.raises(ValueError, match="is not a JSONPath query"):
-        json_query(STORE, path)
+        json_query(SHOP, path)
 
 
 @pytest.mark.parametrize(

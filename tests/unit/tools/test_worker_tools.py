@@ -88,7 +88,7 @@ async def test_a_worker_tool_receives_its_sub_goal() -> None:
     assert result == WorkerResult(1, "success", {"statement": "Say it"}, message="1 deliverable")
 
 
-async def test_params_of_a_sub_goal_are_the_bound_arguments() -> None:
+async def test_params_of_a_sub_goal_are_the_arguments_that_no_slot_fills() -> None:
     @worker_tool(outputs=["params"], goal_type="support")
     def repeat(sub_goal: SubGoal, names: list[str], limit: int = 3) -> dict[str, Any]:
         """Repeats its arguments."""
@@ -146,7 +146,7 @@ async def test_outputs_that_are_not_exactly_the_declared_slots_are_rejected(valu
         ([], "invalid_result", True),
     ],
 )
-async def test_transient_errors_of_a_worker_tool_are_retried(error: Any, code: str, is_final: bool) -> None:
+async def test_only_transient_errors_of_a_worker_tool_are_retried(error: Any, code: str, is_final: bool) -> None:
     failure = await FunctionHarness(worker_tool_with(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
