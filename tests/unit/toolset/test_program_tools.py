@@ -51,7 +51,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), program_tools=read_program_tools([function]))
     assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
-    # Another process must not load these tools from the file: its import would run the program.
+    # Another process must not load these tools from the file: importing the file would run the program.
     assert toolset.references == ()
 
 
