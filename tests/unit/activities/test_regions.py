@@ -1,4 +1,4 @@
-"""Regions in a worker: errors of their tools, calls that a region leaves to the run, thread switching, and cached regions."""
+"""Regions in a worker: errors of their tools, calls that the run must make, thread switching, and cached regions."""
 
 import asyncio
 import json

@@ -137,7 +137,9 @@ def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[
         return (code, *capsys.readouterr())
 
     no_agents_message = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
-    unknown_tools_message = "the agent 'writer' names unknown tools: web_serch; to run the agent, load them with --tools\n"
+    unknown_tools_message = (
+        "the agent 'writer' names unknown tools: web_serch; to run the agent, load them with --tools\n"
+    )
     assert output_of("list") == (0, no_agents_message, "")
     assert output_of("add", "agents.json") == (0, "writer: version 1\n", "")
     assert output_of("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
