@@ -1,4 +1,4 @@
-"""The conformance kit: functions that write the same graph in each dialect, and list the problems of a document."""
+"""The conformance kit: functions that write a graph in each dialect, and functions that check a document."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ class Dialect:
 
     Args:
         entries_path: the path from the document to its list of entries. An entry describes one node.
-        write: return the document of a graph.
-        id_of: return the node ID of a node number.
+        write: return a document in this dialect that describes the graph.
+        node_id_of: return the node ID of a node number.
         tool_key: the key for the tool in an entry.
         required_keys: keys that an entry must have.
         optional_keys: optional keys of an entry, and keys of the objects inside an entry.
         unknown_dependency_code: error code of a dependency on a missing node.
-        is_text: whether a document is a text, which has no parts for JSON pointers.
+        is_text: whether the documents are texts and not JSON. JSON pointers cannot point into a text.
     """
 
     name: str
     entries_path: tuple[str, ...]
     write: Callable[[Graph], Any]
-    id_of: Callable[[int], str]
+    node_id_of: Callable[[int], str]
     tool_key: str
     required_keys: tuple[str, ...] = ()
     optional_keys: tuple[str, ...] = ()
@@ -53,30 +53,45 @@ class Dialect:
 
 
 def _write_plan(graph: Graph) -> Any:
-    def references(needs: Sequence[int]) -> list[str]:
-        return [f"{{{{n {need}.result}}}}" for need in needs]
+    def references(dependencies: Sequence[int]) -> list[str]:
+        return [f"{{{{n {dependency}.result}}}}" for dependency in dependencies]
 
-    fields = ((number, {"x": references(needs)}) for number, needs in graph.items())
-    return {"plan": 1, "nodes": [{"id": f"n {number}", "tool": "t", "arguments": each} for number, each in fields]}
+    def node(number: int) -> Any:
+        return {"id": f"n {number}", "tool": "t", "arguments": {"x": references(graph[number])}}
+
+    return {"plan": 1, "nodes": [node(number) for number in graph]}
 
 
 def _write_tasks(graph: Graph) -> Any:
     def entry(number: int) -> Any:
-        return {"id": f"t{number}", "tool": "t", "query": "x", "dependencies": [f"t{need}" for need in graph[number]]}
+        return {
+            "id": f"t{number}",
+            "tool": "t",
+            "query": "x",
+            "dependencies": [f"t{dependency}" for dependency in graph[number]],
+        }
 
     return {"dag": [entry(number) for number in graph]}
 
 
 def _write_steps(graph: Graph) -> Any:
-    def arguments(needs: Sequence[int]) -> Any:
-        return {"x": {"y": [f"{{{{s.{need}.result.z}}}}" for need in needs]}}
+    def arguments(dependencies: Sequence[int]) -> Any:
+        return {"x": {"y": [f"{{{{s.{dependency}.result.z}}}}" for dependency in dependencies]}}
 
-    return [{"id": f"s.{number}", "tool": "t", "arguments": arguments(needs)} for number, needs in graph.items()]
+    return [
+        {"id": f"s.{number}", "tool": "t", "arguments": arguments(dependencies)}
+        for number, dependencies in graph.items()
+    ]
 
 
 def _write_agents(graph: Graph) -> Any:
     def entry(number: int) -> Any:
-        return {"id": f"a{number}", "agent": "t", "objective": "", "depends_on": [f"a{need}" for need in graph[number]]}
+        return {
+            "id": f"a{number}",
+            "agent": "t",
+            "objective": "",
+            "depends_on": [f"a{dependency}" for dependency in graph[number]],
+        }
 
     return {"nodes": [entry(number) for number in graph]}
 
@@ -84,24 +99,32 @@ def _write_agents(graph: Graph) -> Any:
 def _write_intents(graph: Graph) -> Any:
     fields: dict[str, Any] = {"verb": "t", "params": {}, "lookups": None}
     return {
-        "intents": [{**fields, "refs": {f"p{need}": f"@result_{need}" for need in needs}} for needs in graph.values()]
+        "intents": [
+            {**fields, "refs": {f"p{dependency}": f"@result_{dependency}" for dependency in dependencies}}
+            for dependencies in graph.values()
+        ]
     }
 
 
 def _write_subgoals(graph: Graph) -> Any:
-    def inputs(needs: Sequence[int]) -> Any:
-        return {f"p{need}": {"from_sub_goal": need, "slot": "x"} for need in needs}
+    def inputs(dependencies: Sequence[int]) -> Any:
+        return {f"p{dependency}": {"from_sub_goal": dependency, "slot": "x"} for dependency in dependencies}
 
     fields = {"worker": "t", "outputs": ["x"]}
-    return {"sub_goals": [{"id": number, **fields, "inputs": inputs(needs)} for number, needs in graph.items()]}
+    return {
+        "sub_goals": [
+            {"id": number, **fields, "inputs": inputs(dependencies)} for number, dependencies in graph.items()
+        ]
+    }
 
 
 def _write_hugginggpt(graph: Graph) -> Any:
-    def args(needs: Sequence[int]) -> Any:
-        return {f"p{need}": f"<GENERATED>-{need}" for need in needs}
+    def args(dependencies: Sequence[int]) -> Any:
+        return {f"p{dependency}": f"<GENERATED>-{dependency}" for dependency in dependencies}
 
     return [
-        {"task": "t", "id": number, "dep": list(needs) or [-1], "args": args(needs)} for number, needs in graph.items()
+        {"task": "t", "id": number, "dep": list(dependencies) or [-1], "args": args(dependencies)}
+        for number, dependencies in graph.items()
     ]
 
 
@@ -110,26 +133,35 @@ def _taskbench_id(number: int) -> str:
 
 
 def _write_taskbench(graph: Graph) -> Any:
-    arguments = ([f"x <{_taskbench_id(need)}>" for need in needs] for needs in graph.values())
-    return {"task_nodes": [{"task": "t", "arguments": each} for each in arguments]}
+    def arguments(dependencies: Sequence[int]) -> Any:
+        return [f"x <{_taskbench_id(dependency)}>" for dependency in dependencies]
+
+    return {"task_nodes": [{"task": "t", "arguments": arguments(dependencies)} for dependencies in graph.values()]}
 
 
 def _write_nestful(graph: Graph) -> Any:
     return [
-        {"name": "t", "arguments": {"x": [f"$var{need}.z$" for need in needs]}, "label": f"var{number}"}
-        for number, needs in graph.items()
+        {
+            "name": "t",
+            "arguments": {"x": [f"$var{dependency}.z$" for dependency in dependencies]},
+            "label": f"var{number}",
+        }
+        for number, dependencies in graph.items()
     ]
 
 
 def _write_llmcompiler(graph: Graph) -> Any:
-    calls = [f"{number}. t({', '.join(f'${need}' for need in needs)})\n" for number, needs in graph.items()]
+    calls = [
+        f"{number}. t({', '.join(f'${dependency}' for dependency in dependencies)})\n"
+        for number, dependencies in graph.items()
+    ]
     return "".join([*calls, f"{len(graph) + 1}. join()<END_OF_PLAN>\n"])
 
 
 def _write_rewoo(graph: Graph) -> Any:
     return "".join(
-        f"Plan: think of {number}\n#E{number} = t[x {' '.join(f'#E{need}' for need in needs)}]\n"
-        for number, needs in graph.items()
+        f"Plan: think of {number}\n#E{number} = t[x {' '.join(f'#E{dependency}' for dependency in dependencies)}]\n"
+        for number, dependencies in graph.items()
     )
 
 
@@ -138,7 +170,7 @@ DIALECTS = (
         "plan",
         ("nodes",),
         write=_write_plan,
-        id_of="n {}".format,
+        node_id_of="n {}".format,
         tool_key="tool",
         required_keys=("id", "tool"),
         optional_keys=("arguments", "depends_on", "plan", "for_each", "when"),
@@ -147,7 +179,7 @@ DIALECTS = (
         "tasks",
         ("dag",),
         write=_write_tasks,
-        id_of="t{}".format,
+        node_id_of="t{}".format,
         tool_key="tool",
         required_keys=("id", "tool", "query", "dependencies"),
         unknown_dependency_code="unknown_dependency",
@@ -156,7 +188,7 @@ DIALECTS = (
         "steps",
         (),
         write=_write_steps,
-        id_of="s.{}".format,
+        node_id_of="s.{}".format,
         tool_key="tool",
         required_keys=("id", "tool", "arguments"),
         optional_keys=("intent", "depends_on"),
@@ -165,7 +197,7 @@ DIALECTS = (
         "agents",
         ("nodes",),
         write=_write_agents,
-        id_of="a{}".format,
+        node_id_of="a{}".format,
         tool_key="agent",
         required_keys=("id", "agent", "objective"),
         optional_keys=("depends_on",),
@@ -175,7 +207,7 @@ DIALECTS = (
         "intents",
         ("intents",),
         write=_write_intents,
-        id_of="@result_{}".format,
+        node_id_of="@result_{}".format,
         tool_key="verb",
         required_keys=("verb",),
         optional_keys=("params", "refs", "lookups", "search_text", "entity_type"),
@@ -184,7 +216,7 @@ DIALECTS = (
         "subgoals",
         ("sub_goals",),
         write=_write_subgoals,
-        id_of="sg{}".format,
+        node_id_of="sg{}".format,
         tool_key="worker",
         required_keys=("id", "worker"),
         optional_keys=("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
@@ -193,7 +225,7 @@ DIALECTS = (
         "hugginggpt",
         (),
         write=_write_hugginggpt,
-        id_of=str,
+        node_id_of=str,
         tool_key="task",
         required_keys=("id", "task"),
         optional_keys=("dep", "args"),
@@ -203,7 +235,7 @@ DIALECTS = (
         "taskbench",
         ("task_nodes",),
         write=_write_taskbench,
-        id_of=_taskbench_id,
+        node_id_of=_taskbench_id,
         tool_key="task",
         required_keys=("task",),
         optional_keys=("arguments", "name", "value"),
@@ -212,13 +244,13 @@ DIALECTS = (
         "nestful",
         (),
         write=_write_nestful,
-        id_of="var{}".format,
+        node_id_of="var{}".format,
         tool_key="name",
         required_keys=("name",),
         optional_keys=("arguments", "label"),
     ),
-    Dialect("llmcompiler", (), write=_write_llmcompiler, id_of=str, tool_key="tool", is_text=True),
-    Dialect("rewoo", (), write=_write_rewoo, id_of="E{}".format, tool_key="tool", is_text=True),
+    Dialect("llmcompiler", (), write=_write_llmcompiler, node_id_of=str, tool_key="tool", is_text=True),
+    Dialect("rewoo", (), write=_write_rewoo, node_id_of="E{}".format, tool_key="tool", is_text=True),
 )
 
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)

@@ -1,4 +1,4 @@
-"""The stores that the conformance tests use, with functions that change their content directly."""
+"""The stores of the conformance tests, and functions that change the content of a store without its methods."""
 
 import functools
 import os
@@ -32,7 +32,7 @@ class StoreUnderTest:
     Args:
         location: argument of `open_store`.
         overwrite: replace the stored content of a reference directly; `None` deletes the content.
-        add_foreign_entries: write entries with this name next to the payloads; the entries are not payloads.
+        add_foreign_entries: write entries with the given name next to the payloads; the entries are not payloads.
     """
 
     location: str
@@ -59,7 +59,7 @@ def folder_under_test(folder: Path) -> StoreUnderTest:
 
 @contextmanager
 def s3_service() -> Iterator[str]:
-    """Serve S3 during the block, set the environment variables of boto3 to this server, and yield its address."""
+    """Run a local S3 server during the block, set it as the endpoint of boto3, and yield its address."""
     # All servers of this process share one dictionary of buckets, so the buckets of an earlier server are removed.
     s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

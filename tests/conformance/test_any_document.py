@@ -39,7 +39,7 @@ def test_any_json_value_is_a_document_or_is_rejected_with_existing_pointers(raw:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.data())
-def test_problems_of_a_changed_document_have_existing_pointers_and_messages(data: st.DataObject) -> None:
+def test_problems_of_a_changed_document_have_messages_and_existing_pointers(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
     raw = dialect.write({1: [], 2: [1], 3: [1, 2]})
     for _ in range(data.draw(st.integers(1, 3))):

@@ -27,31 +27,33 @@ def test_documented_shape_has_the_keys_of_the_dialect(dialect: Dialect) -> None:
     assert all(f'"{name}": [' in shape for name in dialect.entries_path)
 
 
-def test_dialect_and_graph_of_a_diamond_are_detected(dialect: Dialect) -> None:
+def test_dialect_levels_and_critical_path_of_a_diamond_are_found(dialect: Dialect) -> None:
     raw = dialect.write(DIAMOND)
     raw_before = copy.deepcopy(raw)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)
-    checked_plan, node_ids = check(raw), [dialect.id_of(number) for number in DIAMOND]
+    checked_plan, node_ids = check(raw), [dialect.node_id_of(number) for number in DIAMOND]
     assert [node.id for node in checked_plan.nodes] == node_ids
     assert (checked_plan.levels, checked_plan.edge_count) == ([node_ids[:1], node_ids[1:3], node_ids[3:]], 4)
     assert checked_plan.critical_path == [node_ids[0], node_ids[1], node_ids[3]]
     assert raw == raw_before
 
 
-def test_forward_references_are_reordered_and_a_cycle_is_reported_once(dialect: Dialect) -> None:
-    assert check(dialect.write({1: [3], 2: [1], 3: []})).levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
+def test_nodes_with_forward_references_are_reordered_and_a_cycle_is_reported_once(dialect: Dialect) -> None:
+    assert check(dialect.write({1: [3], 2: [1], 3: []})).levels == [
+        [dialect.node_id_of(number)] for number in (3, 1, 2)
+    ]
     (problem,) = problems_of(dialect.write({1: [3], 2: [1], 3: [2], 4: [3]}))
-    node_ids = [dialect.id_of(number) for number in (1, 3, 2, 1)]
+    node_ids = [dialect.node_id_of(number) for number in (1, 3, 2, 1)]
     assert (problem.code, problem.node) == ("cycle", node_ids[0])
     assert problem.message == f"CircularDependencyError: {' → '.join(node_ids)}"
 
 
 def test_self_dependency_and_unknown_dependency_are_reported_at_the_entry(dialect: Dialect) -> None:
     (problem,) = problems_of(dialect.write({1: [], 2: [2]}))
-    assert (problem.code, problem.node) == ("self_dependency", dialect.id_of(2))
+    assert (problem.code, problem.node) == ("self_dependency", dialect.node_id_of(2))
     assert problem.pointer.startswith(dialect.entry_pointer(1))
     (problem,) = problems_of(dialect.write({1: [], 2: [1, 9]}))
-    assert (problem.code, problem.node) == (dialect.unknown_dependency_code, dialect.id_of(2))
+    assert (problem.code, problem.node) == (dialect.unknown_dependency_code, dialect.node_id_of(2))
     assert problem.pointer.startswith(dialect.entry_pointer(1))
 
 

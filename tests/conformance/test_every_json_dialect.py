@@ -64,7 +64,7 @@ def test_problems_of_any_wrong_value_have_existing_pointers(dialect: Dialect) ->
 def test_sub_plan_in_the_dialect_is_checked_and_its_problems_have_pointers_into_the_plan(dialect: Dialect) -> None:
     sub_plan = dialect.write({1: [], 2: []})
     plan = {"plan": 1, "nodes": [{"id": "first", "tool": "t"}, {"id": "sub", "plan": sub_plan}]}
-    assert check(plan).sub_plans[1].levels == [[dialect.id_of(1), dialect.id_of(2)]]
+    assert check(plan).sub_plans[1].levels == [[dialect.node_id_of(1), dialect.node_id_of(2)]]
     dialect.entries_of(sub_plan)[1][dialect.tool_key + "s"] = "x"
     dialect.entries_of(sub_plan)[0] = 7
     sub_plan_pointer = pointer("nodes", 1, "plan")

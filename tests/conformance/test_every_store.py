@@ -1,4 +1,7 @@
-"""Rules that apply to every payload store: the same tests for a folder and for S3 on a local server."""
+"""Rules that apply to every payload store: the same tests for a folder and for S3 on a local server.
+
+Each call of `StoreUnderTest.open` simulates another process, which opens the same store.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -63,7 +66,7 @@ async def test_store_is_empty_before_its_first_use(store_under_test: StoreUnderT
 
 
 @pytest.mark.parametrize("ref", [ABSENT_REF, *INVALID_REFS])
-async def test_content_that_was_never_stored_is_missing(store_under_test: StoreUnderTest, ref: str) -> None:
+async def test_unknown_or_invalid_reference_is_reported_as_missing(store_under_test: StoreUnderTest, ref: str) -> None:
     store = store_under_test.open()
     await store.put(b"something else")
     with pytest.raises(PayloadMissing) as get_error:
@@ -117,7 +120,7 @@ async def test_put_and_renew_set_the_time_of_renewal_to_now(store_under_test: St
     assert await store.get(ref) == b"content"
 
 
-async def test_delete_removes_a_payload_only_if_it_was_renewed_before_the_limit(
+async def test_delete_removes_a_payload_only_if_it_was_renewed_before_the_given_time(
     store_under_test: StoreUnderTest,
 ) -> None:
     store = store_under_test.open()

@@ -1,4 +1,4 @@
-"""The plans in `examples/seeds` are in the index `README.md` and are checked. Plans with stub tools also run."""
+"""Every plan in `examples/seeds` is checked, and `README.md` lists it. Some plans also run with stub tools."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ INPUTS = {
     "steps_reply_to_latest.json": {"reply_message": "On it."},
     "steps_meeting.json": {"meeting_title": "Kick-off", "start_time": "2024-02-01T10:00", "attendee_email": "a@b.c"},
 }
-RESULTS: dict[str, dict[str, Any]] = {
+EXPECTED_RESULTS: dict[str, dict[str, Any]] = {
     "tasks_age_difference.json": {"calculate_difference": 14},
     "steps_find_and_send.json": {"send_email": {"sent": True, "to": "john.smith@example.com"}},
     "steps_reply_to_latest.json": {
@@ -72,7 +72,7 @@ def call_tools(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> 
     return results
 
 
-def test_index_lists_every_plan() -> None:
+def test_readme_lists_exactly_the_plans_of_the_folder() -> None:
     file_names = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
     assert sorted(set(file_names)) == PLAN_FILES
 
@@ -89,11 +89,11 @@ def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset
         assert list(checked_plan.inputs) == list(INPUTS.get(name, {}))
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", EXPECTED_RESULTS)
 def test_example_with_stub_tools_returns_the_expected_results(name: str, toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / name), toolset.declarations()))
     results = call_tools(plan, toolset, INPUTS.get(name, {}))
-    assert {node: json.loads(json.dumps(results[node])) for node in RESULTS[name]} == RESULTS[name]
+    assert {node: json.loads(json.dumps(results[node])) for node in EXPECTED_RESULTS[name]} == EXPECTED_RESULTS[name]
 
 
 def test_failing_exercise_fails_with_the_error_of_its_tool(toolset: Toolset) -> None:

@@ -1,7 +1,8 @@
 """The check of every example in `seeds/` has the expected result. The examples are in five dialects.
 
 Each file in `seeds/` has a `document`, and either `valid` (the result of the check) or `errors` (the reported
-problems). Some files have `resolves`: the expected arguments of a node, for the listed inputs and results.
+problems). Some files have a `context` for the check, or `resolves`: the expected arguments of a node, for the listed
+inputs and results.
 """
 
 import json
@@ -20,7 +21,7 @@ EXAMPLES = {
 }
 VALID_EXAMPLES = {name: example for name, example in EXAMPLES.items() if "valid" in example}
 INVALID_EXAMPLES = {name: example for name, example in EXAMPLES.items() if "errors" in example}
-EXAMPLES_WITH_ARGUMENTS = {name: example for name, example in EXAMPLES.items() if "resolves" in example}
+EXAMPLES_WITH_RESOLVED_ARGUMENTS = {name: example for name, example in EXAMPLES.items() if "resolves" in example}
 
 
 def test_every_example_has_an_expected_outcome() -> None:
@@ -61,9 +62,9 @@ def test_invalid_example_has_the_expected_errors(name: str) -> None:
         assert error.get("hint", "") in (problem.hint or "")
 
 
-@pytest.mark.parametrize("name", EXAMPLES_WITH_ARGUMENTS)
+@pytest.mark.parametrize("name", EXAMPLES_WITH_RESOLVED_ARGUMENTS)
 def test_arguments_are_resolved_as_expected(name: str) -> None:
-    example, expected = EXAMPLES_WITH_ARGUMENTS[name], EXAMPLES_WITH_ARGUMENTS[name]["resolves"]
+    example, expected = EXAMPLES_WITH_RESOLVED_ARGUMENTS[name], EXAMPLES_WITH_RESOLVED_ARGUMENTS[name]["resolves"]
     plan = compile_plan(check(example["document"]))
     (node,) = (node for node in plan.nodes if node.id == expected["node"])
     scope = Scope(
