@@ -15,19 +15,19 @@ ENSURE_INTENT: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"
 JOHN_LOOKUP = {"search_text": "John Smith", "entity_type": "person"}
 
 
-def use_of(ref: str) -> dict[str, Any]:
+def intent_with_ref(ref: str) -> dict[str, Any]:
     """Return an intent with one reference."""
     return {"verb": "v", "refs": {"a": ref}}
 
 
-def intents(*entries: Any, **keys: Any) -> dict[str, Any]:
+def intents_document(*entries: Any, **keys: Any) -> dict[str, Any]:
     return {"intents": list(entries), **keys}
 
 
 def test_arguments_are_ordered_params_then_refs_then_lookups() -> None:
     refs, lookups = {"y": "@result_1", "x": "@cbu"}, {"w": JOHN_LOOKUP}
     entry = {"verb": "v", "params": {"z": [{"deep": None}]}, "refs": refs, "lookups": lookups}
-    document = to_document(intents(ENSURE_INTENT, entry), context={"cbu": 7})
+    document = to_document(intents_document(ENSURE_INTENT, entry), context={"cbu": 7})
     arguments = document.plan["nodes"][1]["arguments"]
     assert list(arguments.items()) == [("z", [{"deep": None}]), ("y", None), ("x", 7), ("w", None)]
     assert document.bindings == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
@@ -35,22 +35,22 @@ def test_arguments_are_ordered_params_then_refs_then_lookups() -> None:
 
 def test_lookups_and_placeholders_add_no_edges() -> None:
     first_intent = {**ENSURE_INTENT, "lookups": {"a": JOHN_LOOKUP, "b": dict(JOHN_LOOKUP)}}
-    checked_plan = check(intents(first_intent, {**ENSURE_INTENT, "lookups": {"a": JOHN_LOOKUP}}))
+    checked_plan = check(intents_document(first_intent, {**ENSURE_INTENT, "lookups": {"a": JOHN_LOOKUP}}))
     assert checked_plan.levels == [["@result_1", "@result_2"]]
     assert checked_plan.edge_count == 0
     assert checked_plan.lookups == [Lookup("John Smith", "person")]
     params = {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}
-    checked_plan = check(intents({"verb": "v", "params": params}))
+    checked_plan = check(intents_document({"verb": "v", "params": params}))
     assert list(checked_plan.inputs) == ["fund"]
     assert checked_plan.edge_count == 0
 
 
 def test_explanation_and_confidence_are_metadata() -> None:
     metadata = {"explanation": "Why", "confidence": 1}
-    assert check(intents(ENSURE_INTENT, **metadata)).plan.metadata == metadata
-    assert check(intents(ENSURE_INTENT, explanation=None, confidence=None)).plan.metadata == {}
+    assert check(intents_document(ENSURE_INTENT, **metadata)).plan.metadata == metadata
+    assert check(intents_document(ENSURE_INTENT, explanation=None, confidence=None)).plan.metadata == {}
     expected = [("invalid_field", "/extra"), ("invalid_field", "/explanation"), ("invalid_field", "/confidence")]
-    assert codes_and_pointers_of(intents(ENSURE_INTENT, explanation=7, confidence=True, extra=1)) == expected
+    assert codes_and_pointers_of(intents_document(ENSURE_INTENT, explanation=7, confidence=True, extra=1)) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_explanation_and_confidence_are_metadata() -> None:
     ["@result_0", "@result_01", "@result_x", "@result_", "@result", "@Result_1", "result_1", "@", "", 1, None, {}],
 )
 def test_malformed_reference_is_rejected_at_its_key(ref: Any) -> None:
-    (problem,) = problems_of(intents(ENSURE_INTENT, {"verb": "v", "refs": {"cbu/id": ref}}))
+    (problem,) = problems_of(intents_document(ENSURE_INTENT, {"verb": "v", "refs": {"cbu/id": ref}}))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/cbu~1id")
     assert problem.message.startswith("intent 2: ")
 
 
 @pytest.mark.parametrize("number", ["3", "99999999999999999999", "9" * 5000])
 def test_error_of_a_reference_to_a_missing_result_suggests_lookups(number: str) -> None:
-    (problem,) = problems_of(intents(ENSURE_INTENT, use_of(f"@result_{number}")))
+    (problem,) = problems_of(intents_document(ENSURE_INTENT, intent_with_ref(f"@result_{number}")))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/a")
     assert "lookups" in (problem.hint or "")
 
@@ -81,7 +81,7 @@ def test_error_of_a_reference_to_a_missing_result_suggests_lookups(number: str) 
     ],
 )
 def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, pointers: list[str]) -> None:
-    problems = to_document(intents({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
+    problems = to_document(intents_document({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
     actual = [(problem.code, problem.pointer) for problem in problems]
     assert actual == [("invalid_field", f"/intents/0/lookups/a{pointer}") for pointer in pointers]
 
@@ -89,7 +89,7 @@ def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, pointers: list[str
 @pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
 def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
     entry = {"verb": "v", "params": {"cbu/id": text}}
-    (problem,) = problems_of(intents(ENSURE_INTENT, entry), context={"cbu": "fund_1"})
+    (problem,) = problems_of(intents_document(ENSURE_INTENT, entry), context={"cbu": "fund_1"})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
     assert problem.message == (
         f"intent 2: Invalid reference: the param 'cbu/id' is {text!r}, but params cannot have refs"
@@ -101,20 +101,20 @@ def test_duplicate_key_is_rejected_at_its_second_location() -> None:
     refs = {"a": "@result_1", "b": "@result_1"}
     entry = {"verb": "v", "params": {"a": 1}, "refs": refs, "lookups": {"b": JOHN_LOOKUP}}
     expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
-    assert codes_and_pointers_of(intents(ENSURE_INTENT, entry)) == expected
+    assert codes_and_pointers_of(intents_document(ENSURE_INTENT, entry)) == expected
 
 
 def test_unknown_context_name_is_reported() -> None:
-    (problem,) = problems_of(intents(use_of("@manco")), context={"cbu": 1})
+    (problem,) = problems_of(intents_document(intent_with_ref("@manco")), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it in the context: manco=ID"
-    (similar_name_problem,) = problems_of(intents(use_of("@cbu")), context={"cbuu": "fund_1"})
+    (similar_name_problem,) = problems_of(intents_document(intent_with_ref("@cbu")), context={"cbuu": "fund_1"})
     assert similar_name_problem.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
-    (earlier_intent_problem,) = problems_of(intents(ENSURE_INTENT, use_of("@cbu")))
+    (earlier_intent_problem,) = problems_of(intents_document(ENSURE_INTENT, intent_with_ref("@cbu")))
     expected = "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
     assert earlier_intent_problem.hint == expected
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
-    raw = intents(use_of("@cbu"), ENSURE_INTENT, ENSURE_INTENT, use_of("@cbu"))
+    raw = intents_document(intent_with_ref("@cbu"), ENSURE_INTENT, ENSURE_INTENT, intent_with_ref("@cbu"))
     first_problem, last_problem = to_document(raw, tools=tools).problems
     assert first_problem.hint == "give it in the context: cbu=ID"
     assert (last_problem.code, last_problem.pointer) == ("missing_context", "/intents/3/refs/a")
@@ -125,9 +125,9 @@ def test_unknown_context_name_is_reported() -> None:
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 
-def test_context_name_is_replaced_by_the_id_of_its_party() -> None:
+def test_context_name_is_replaced_by_the_id_in_its_value() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
-    document = to_document(intents(use_of("@cbu")), context={"cbu": fund})
+    document = to_document(intents_document(intent_with_ref("@cbu")), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
     lookup = document.bindings[0, "a"]
     assert isinstance(lookup, Lookup)
@@ -135,8 +135,8 @@ def test_context_name_is_replaced_by_the_id_of_its_party() -> None:
 
 
 @pytest.mark.parametrize("empty_id", ["", "  "])
-def test_context_name_without_an_id_is_reported(empty_id: str) -> None:
-    (problem,) = problems_of(intents(use_of("@cbu")), context={"cbu": empty_id})
+def test_context_name_with_an_empty_id_is_reported(empty_id: str) -> None:
+    (problem,) = problems_of(intents_document(intent_with_ref("@cbu")), context={"cbu": empty_id})
     expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
     assert (problem.code, problem.message) == expected
     assert problem.hint == "give it in the context: cbu=ID"
@@ -144,7 +144,7 @@ def test_context_name_without_an_id_is_reported(empty_id: str) -> None:
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
 def test_value_of_a_context_name_is_never_parsed_as_a_reference(value: Any) -> None:
-    checked_plan = check(intents(ENSURE_INTENT, use_of("@cbu")), context={"cbu": value})
+    checked_plan = check(intents_document(ENSURE_INTENT, intent_with_ref("@cbu")), context={"cbu": value})
     node = compile_plan(checked_plan).nodes[1]
     scope = Scope(get_node_value=lambda _, __: "wrong", inputs={})
     assert node.dependencies == ()
@@ -152,13 +152,13 @@ def test_value_of_a_context_name_is_never_parsed_as_a_reference(value: Any) -> N
 
 
 def test_reference_to_a_later_intent_has_a_note() -> None:
-    (note,) = check(intents(use_of("@result_2"), ENSURE_INTENT)).notes
+    (note,) = check(intents_document(intent_with_ref("@result_2"), ENSURE_INTENT)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
 
 
 def test_reference_resolves_to_the_id_of_a_result_or_to_the_whole_result() -> None:
-    node = compile_plan(check(intents(ENSURE_INTENT, use_of("@result_1")))).nodes[1]
+    node = compile_plan(check(intents_document(ENSURE_INTENT, intent_with_ref("@result_1")))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
         scope = Scope(get_node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
         assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}

@@ -46,7 +46,7 @@ def test_duplicate_keys_and_lone_surrogates_are_rejected_with_their_pointers() -
     assert read_json('"\\ud83d\\ude00"', name="x") == "😀"
 
 
-def test_nesting_is_bounded() -> None:
+def test_too_deep_nesting_is_rejected() -> None:
     assert read_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, name="x") is not None
     for text in ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "[" * 100_000, '{"a":' * 5_000):
         assert [code for code, _, _ in problems_of(text)] == ["too_large"]

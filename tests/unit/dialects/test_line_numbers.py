@@ -37,7 +37,7 @@ def test_pointer_is_mapped_to_the_line_of_its_key() -> None:
     assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]
 
 
-def test_problem_of_an_invalid_text_has_the_line_of_its_message() -> None:
+def test_problem_of_an_invalid_text_has_the_line_that_its_message_names() -> None:
     message = "the plan is not valid YAML: a ':' stands where no key can be at line 4, column 2"
     assert lines_of_problems("a: [", [Problem("invalid_syntax", message)]) == [4]
 

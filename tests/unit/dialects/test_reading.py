@@ -57,14 +57,14 @@ def test_unreadable_file_is_reported_as_one_problem(text: str | bytes, name: str
     assert actual.startswith(message)
 
 
-_INDENTED = "this line is indented more than the previous line, which already has a value"
+_INDENTATION_MESSAGE = "this line is indented more than the previous line, which already has a value"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("nodes:\n\t- id: a\n", "a tab where YAML needs spaces at line 2, column 1"),
-        ("nodes:\n  - id: a\n     tool: b\n", f"{_INDENTED} at line 3, column 10"),
+        ("nodes:\n  - id: a\n     tool: b\n", f"{_INDENTATION_MESSAGE} at line 3, column 10"),
         ('{"a": [1,]}', "a comma before ']'; remove it at line 1, column 10"),
         ('{"a": 1 "b": 2}', "a ',' is missing before this at line 1, column 9"),
         ('{"a": 1', "the text ends inside a list or an object at line 1, column 8"),
@@ -108,7 +108,7 @@ def test_invalid_plan_path_is_reported_as_unreadable(tmp_path: Path, monkeypatch
         assert problems_of(lambda file=file: list(read_plan_lines(file)))[0][0] == "unreadable"
 
 
-def plan_of(*sub_plans: Any) -> dict[str, Any]:
+def plan_with_sub_plans(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
@@ -116,17 +116,19 @@ def test_sub_plan_files_are_relative_to_the_including_file(tmp_path: Path) -> No
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "leaf.json").write_text(json.dumps({"dag": []}))
     (tmp_path / "deep" / "middle.yaml").write_text("plan: 1\nnodes:\n - {id: x, plan: leaf.json}\n")
-    document = plan_of("deep/middle.yaml", plan_of("deep/leaf.json"), {"dag": []})
+    document = plan_with_sub_plans("deep/middle.yaml", plan_with_sub_plans("deep/leaf.json"), {"dag": []})
     document_before = json.dumps(document)
     leaf: Any = {"dag": []}
     middle = {"plan": 1, "nodes": [{"id": "x", "plan": leaf}]}
-    assert inline_files(document, base=tmp_path) == plan_of(middle, plan_of(leaf), leaf)
+    assert inline_files(document, base=tmp_path) == plan_with_sub_plans(middle, plan_with_sub_plans(leaf), leaf)
     assert json.dumps(document) == document_before
 
 
 def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
-    actual = problems_of(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
+    actual = problems_of(
+        inline_files, plan_with_sub_plans("none.json", "bad.json", plan_with_sub_plans("\0"), "."), base=tmp_path
+    )
     assert [(code, pointer) for code, pointer, _ in actual] == [
         ("unreadable", "/nodes/0/plan"),
         ("invalid_field", "/nodes/1/plan/a"),
@@ -135,14 +137,14 @@ def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
     ]
 
 
-def test_circular_or_too_many_files_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
-    (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
+def test_files_that_include_each_other_and_too_many_files_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(plan_with_sub_plans("b.json")))
+    (tmp_path / "b.json").write_text(json.dumps(plan_with_sub_plans("./a.json")))
     pointer = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
     message = "these files include each other: a.json → b.json → a.json"
-    assert problems_of(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", pointer, message)]
+    assert problems_of(inline_files, plan_with_sub_plans("a.json"), base=tmp_path) == [("cycle", pointer, message)]
     for number in range(30):
         file_names = [f"{number + 1}.json"] * 2 if number < 29 else []
-        (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*file_names)))
+        (tmp_path / f"{number}.json").write_text(json.dumps(plan_with_sub_plans(*file_names)))
     expected = {"too_large", "too_many_problems"}
-    assert {code for code, _, _ in problems_of(inline_files, plan_of("0.json"), base=tmp_path)} == expected
+    assert {code for code, _, _ in problems_of(inline_files, plan_with_sub_plans("0.json"), base=tmp_path)} == expected

@@ -16,7 +16,7 @@ AGENT: dict[str, Any] = {"id": "a", "agent": "w", "objective": ""}
 @pytest.mark.parametrize(
     ("raw", "pointer_prefix"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")]
 )
-def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, pointer_prefix: str) -> None:
+def test_list_of_steps_may_be_the_document_or_the_value_of_a_key(raw: Any, pointer_prefix: str) -> None:
     document = to_document(raw)
     assert document.dialect == "steps"
     assert document.plan["nodes"] == [{"id": "a", "title": "Find it", "tool": "t", "arguments": {"input": {}}}]
@@ -75,7 +75,7 @@ def test_agents_keep_objective_dependencies_and_metadata() -> None:
         ({"nodes": 7}, "plan"),
     ],
 )
-def test_dialect_of_a_list_of_nodes_depends_on_their_fields(raw: Any, dialect: str) -> None:
+def test_dialect_depends_on_the_keys_of_the_document_and_of_its_nodes(raw: Any, dialect: str) -> None:
     assert to_document(raw, dialect=None if dialect == "plan" else dialect).dialect == dialect
     assert to_document(raw).dialect == dialect
 
@@ -112,21 +112,21 @@ def test_missing_task_id_is_replaced_by_a_unique_id() -> None:
 
 
 SLOTS = ["plain", "odd slot", 'quo"te', "a.b", "}}", "0", "ключ"]
-SOURCE: dict[str, Any] = {"id": 1, "worker": "w", "outputs": SLOTS}
+SOURCE_SUB_GOAL: dict[str, Any] = {"id": 1, "worker": "w", "outputs": SLOTS}
 
 
-def ref(slot: str, number: Any = 1) -> dict[str, Any]:
-    return {"from_sub_goal": number, "slot": slot}
+def slot_ref(slot: str, sub_goal_id: Any = 1) -> dict[str, Any]:
+    return {"from_sub_goal": sub_goal_id, "slot": slot}
 
 
 def test_sub_goal_becomes_a_call_of_its_worker_tool() -> None:
     entry: Any = {
         **{"id": 12, "worker": "es_query_gen", "description": "Write the query", "params": {"size": 5}},
-        "inputs": {"found": ref("plain"), "all": [ref("odd slot"), ref("plain")]},
+        "inputs": {"found": slot_ref("plain"), "all": [slot_ref("odd slot"), slot_ref("plain")]},
         **{"outputs": ["es_query"], "goal_type": "support"},
     }
     plain_reference = "{{sg1.result.plain}}"
-    document = to_document({"sub_goals": [entry, SOURCE]})
+    document = to_document({"sub_goals": [entry, SOURCE_SUB_GOAL]})
     assert document.plan["nodes"][0] == {
         **{"id": "sg12", "title": "Write the query", "tool": "es_query_gen"},
         "arguments": {"size": 5, "found": plain_reference, "all": ['{{sg1.result["odd slot"]}}', plain_reference]},
@@ -136,7 +136,9 @@ def test_sub_goal_becomes_a_call_of_its_worker_tool() -> None:
 
 @pytest.mark.parametrize("slot", SLOTS)
 def test_input_is_the_value_of_its_slot_for_any_slot_name(slot: str) -> None:
-    plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
+    plan = compile_plan(
+        check({"sub_goals": [SOURCE_SUB_GOAL, {"id": 2, "worker": "w", "inputs": {"x": slot_ref(slot)}}]})
+    )
     outputs = {name: [name] for name in SLOTS}
     scope = Scope(get_node_value=lambda _, __: outputs, inputs={})
     assert resolve_bindings(dict(plan.nodes[1].arguments), plan.nodes[1].bindings, scope=scope) == {"x": [slot]}
@@ -144,41 +146,45 @@ def test_input_is_the_value_of_its_slot_for_any_slot_name(slot: str) -> None:
 
 
 def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
-    (problem,) = problems_of({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]})
+    (problem,) = problems_of(
+        {"sub_goals": [SOURCE_SUB_GOAL, {"id": 2, "worker": "w", "inputs": {"x": [slot_ref("plian")]}}]}
+    )
     assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
     assert problem.hint == "did you mean 'plain'?"
-    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": ref("plain")}}]}
+    raw = {
+        "sub_goals": [SOURCE_SUB_GOAL, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": slot_ref("plain")}}]
+    }
     assert codes_and_pointers_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
-    (problem,) = problems_of({"sub_goals": [SOURCE, SOURCE]})
+    (problem,) = problems_of({"sub_goals": [SOURCE_SUB_GOAL, SOURCE_SUB_GOAL]})
     assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
 
 
 @pytest.mark.parametrize(
     ("value", "code", "pointer"),
     [
-        (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
-        *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
+        (slot_ref("plain", 9), "invalid_reference", "/from_sub_goal"),
+        *((slot_ref("plain", sub_goal_id), "invalid_field", "") for sub_goal_id in ("1", True)),
         *((value, "invalid_field", "") for value in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)),
-        ({**ref("plain"), "path": "x"}, "invalid_field", "/path"),
-        ([[ref("plain")]], "invalid_field", "/0"),
+        ({**slot_ref("plain"), "path": "x"}, "invalid_field", "/path"),
+        ([[slot_ref("plain")]], "invalid_field", "/0"),
     ],
 )
 def test_malformed_input_is_reported_at_its_key(value: Any, code: str, pointer: str) -> None:
-    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": value}}]}
+    raw = {"sub_goals": [SOURCE_SUB_GOAL, {"id": 2, "worker": "w", "inputs": {"x": value}}]}
     assert codes_and_pointers_of(raw) == [(code, f"/sub_goals/1/inputs/x{pointer}")]
 
 
 def test_action_and_reasoning_of_a_planner_response_are_checked() -> None:
-    checked_plan = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
+    checked_plan = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE_SUB_GOAL]})
     assert checked_plan.plan.metadata == {"reasoning": "Look first."}
     expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
-    assert codes_and_pointers_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
+    assert codes_and_pointers_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE_SUB_GOAL]}) == expected
 
 
 def test_executed_sub_goal_is_rejected_and_a_pending_sub_goal_is_valid() -> None:
-    pending_sub_goal = {**SOURCE, "status": "pending", "result": None, "error": None}
+    pending_sub_goal = {**SOURCE_SUB_GOAL, "status": "pending", "result": None, "error": None}
     assert check({"sub_goals": [pending_sub_goal]}).levels == [["sg1"]]
-    executed_sub_goal = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
+    executed_sub_goal = {**SOURCE_SUB_GOAL, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
     assert codes_and_pointers_of({"sub_goals": [executed_sub_goal]}) == [
         ("invalid_field", "/sub_goals/0/result"),
         ("invalid_field", "/sub_goals/0/status"),

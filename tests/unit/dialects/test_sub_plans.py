@@ -12,19 +12,19 @@ from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 TASKS = {"dag": [{"id": "t", "tool": "t", "query": "{{u.result}}", "dependencies": []}]}
 
 
-def plan_of(*sub_plans: Any) -> dict[str, Any]:
+def plan_with_sub_plans(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
 def test_sub_plans_of_other_dialects_are_converted_with_notes_and_context() -> None:
-    raw = plan_of([{"id": "s", "tool": "t", "arguments": {}}], plan_of(TASKS))
+    raw = plan_with_sub_plans([{"id": "s", "tool": "t", "arguments": {}}], plan_with_sub_plans(TASKS))
     document = to_document(raw)
     assert [node["plan"]["plan"] for node in document.plan["nodes"]] == [1, 1]
     assert document.plan["nodes"][1]["plan"]["nodes"][0]["plan"]["nodes"][0]["id"] == "t"
     assert codes_and_pointers_of(raw) == [("invalid_reference", "/nodes/1/plan/nodes/0/plan/dag/0/query")]
     tasks = {"dag": [*TASKS["dag"], {"id": "u", "tool": "t", "query": "", "dependencies": []}]}
-    assert [note.code for note in check(plan_of(tasks)).notes] == ["added_edge"]
-    raw = plan_of({"intents": [{"verb": "v", "refs": {"a": "@cbu"}}]})
+    assert [note.code for note in check(plan_with_sub_plans(tasks)).notes] == ["added_edge"]
+    raw = plan_with_sub_plans({"intents": [{"verb": "v", "refs": {"a": "@cbu"}}]})
     assert codes_and_pointers_of(raw) == [("missing_context", "/nodes/0/plan/intents/0/refs/a")]
     assert check(raw, context={"cbu": 7}).sub_plans[0].nodes[0].arguments == {"a": 7}
 
@@ -33,13 +33,13 @@ def test_too_deeply_nested_sub_plans_are_rejected() -> None:
     raw: Any = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
     for added_levels in (32, 300):
         for _ in range(added_levels):
-            raw = plan_of(raw)
+            raw = plan_with_sub_plans(raw)
         assert {code for code, _ in codes_and_pointers_of(raw)} == {"too_large"}
 
 
 _EMPTY_DOCUMENTS: list[Any] = [
     *({}, [], {"nodes": []}, {"plan": []}, {"steps": []}),
-    *(plan_of({}), plan_of([]), plan_of({"plan": 1, "nodes": []})),
+    *(plan_with_sub_plans({}), plan_with_sub_plans([]), plan_with_sub_plans({"plan": 1, "nodes": []})),
 ]
 
 
@@ -48,10 +48,10 @@ _EMPTY_DOCUMENTS: list[Any] = [
     [
         *((raw, "empty_plan") for raw in _EMPTY_DOCUMENTS),
         ({"plan": 1}, "invalid_field"),
-        (plan_of({"x": 1}), "invalid_field"),
+        (plan_with_sub_plans({"x": 1}), "invalid_field"),
     ],
 )
-def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
+def test_document_without_nodes_has_one_problem(raw: Any, code: str) -> None:
     assert [actual for actual, _ in codes_and_pointers_of(raw)] == [code]
 
 

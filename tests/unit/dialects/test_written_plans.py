@@ -45,7 +45,7 @@ def nodes_of(text: str, **options: Any) -> list[Any]:
     return nodes
 
 
-def plan_of(*nodes: Any, **fields: Any) -> str:
+def plan_text(*nodes: Any, **fields: Any) -> str:
     return json.dumps({"plan": 1, "nodes": list(nodes), **fields})
 
 
@@ -140,7 +140,7 @@ def test_ambiguous_or_invalid_json_is_rejected_with_the_reason(text: str, code: 
 )
 def test_reference_in_the_form_of_another_dialect_is_repaired(form: str, expected: str) -> None:
     # Node `b` cannot depend on itself, so 1 can only be the first node.
-    text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
+    text = plan_text(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
     document, repairs = read_written_plan(text)
     assert document.plan["nodes"][1]["arguments"] == {"x": [expected]}
     assert document.plan["output"] == (expected if form == "$1" else "x")
@@ -151,34 +151,34 @@ def test_reference_in_the_form_of_another_dialect_is_repaired(form: str, expecte
     assert [note.code for note in document.notes] == [repair.code for repair in repairs]
 
 
-def test_number_in_a_reference_counts_from_zero_or_one_or_is_part_of_an_id() -> None:
-    nodes_counted_from_zero = nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
+def test_number_in_a_reference_is_a_position_from_zero_or_one_or_part_of_an_id() -> None:
+    nodes_counted_from_zero = nodes_of(plan_text(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
     assert nodes_counted_from_zero[1:] == [node("b", x="{{a.result}}"), node("c", x="{{b.result}}")]
     # With two nodes, the number 2 is only valid if nodes are counted from one.
-    document, _ = read_written_plan(plan_of(node("a"), node("b"), output="$2"))
+    document, _ = read_written_plan(plan_text(node("a"), node("b"), output="$2"))
     assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
-    nodes = nodes_of(plan_of(node("step1"), node("step2"), node("step3", x="$1")))
+    nodes = nodes_of(plan_text(node("step1"), node("step2"), node("step3", x="$1")))
     assert nodes[2] == node("step3", x="{{step1.result}}")
 
 
 def test_ids_and_dependencies_may_be_numbers() -> None:
     first_node, second_node = node(1), {**node(2), "depends_on": [1]}
-    assert nodes_of(plan_of(first_node, second_node)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
-    nodes = nodes_of(plan_of(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
+    assert nodes_of(plan_text(first_node, second_node)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
+    nodes = nodes_of(plan_text(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
     assert [entry.get("depends_on") for entry in nodes] == [None, ["a"], ["a", "b"]]
 
 
 def test_ambiguous_or_unknown_node_number_is_rejected() -> None:
     message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both are possible"
-    text = plan_of(node("a"), node("b"), node("c", x="<node-1>"))
+    text = plan_text(node("a"), node("b"), node("c", x="<node-1>"))
     assert document_problems(text) == [("ambiguous", "/nodes/2/arguments/x", message)]
-    document, _ = read_written_plan(plan_of(node("a"), node("b", x="#E7 and <node-9>")))
+    document, _ = read_written_plan(plan_text(node("a"), node("b", x="#E7 and <node-9>")))
     assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
 
 
-def test_dollar_amounts_and_references_of_another_dialect_are_not_repaired() -> None:
+def test_dollar_amounts_and_plans_in_another_dialect_are_not_repaired() -> None:
     nodes = [node("a"), node("b", x="{{a.result}} under $1 or $5,000"), node("c", x="$900")]
-    assert nodes_of(plan_of(*nodes)) == nodes
+    assert nodes_of(plan_text(*nodes)) == nodes
     text = '[{"task": "t", "id": 0, "dep": [-1], "args": {"x": "$1 #E2"}}]'
     document, repairs = read_written_plan(text)
     assert (document.dialect, document.plan["nodes"][0]["arguments"], repairs) == ("hugginggpt", {"x": "$1 #E2"}, ())
@@ -189,16 +189,16 @@ def test_dollar_amounts_and_references_of_another_dialect_are_not_repaired() -> 
     [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
 )
 def test_misspelled_tool_name_is_repaired(tool: str, expected: str) -> None:
-    document, repairs = read_written_plan(plan_of(node("a", tool)), tools=TOOLS)
+    document, repairs = read_written_plan(plan_text(node("a", tool)), tools=TOOLS)
     assert document.plan["nodes"] == [node("a", expected)]
     assert [(repair.code, repair.pointer, repair.node) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
 
 
 def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed() -> None:
     message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
-    text = plan_of(node("a", "read_filex"))
+    text = plan_text(node("a", "read_filex"))
     assert document_problems(text, tools=TOOLS) == [("unknown_tool", "/nodes/0/tool", message)]
-    assert nodes_of(plan_of(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
+    assert nodes_of(plan_text(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_any_text_is_parsed_or_rejected_with_plan_invalid(text: str) -> None:
         "1. f(\n" * 15_000,
         "#E1 = T[" * 40_000,
         "/*" * 100_000 + '{"a": 1',
-        plan_of(*(node(f"a{number}", x="$1 ") for number in range(3000))),
+        plan_text(*(node(f"a{number}", x="$1 ") for number in range(3000))),
     ],
     ids=range(12),
 )
@@ -295,7 +295,7 @@ def test_reading_takes_linear_time(text: str) -> None:
 @pytest.mark.alone
 def test_many_unknown_tool_names_are_compared_in_bounded_time() -> None:
     tools = {f"tool_{number:05}": ToolDeclaration(f"tool_{number:05}") for number in range(1_000)}
-    text = plan_of(*(node(f"n{number}", f"wrong_{number:05}") for number in range(10_000)))
+    text = plan_text(*(node(f"n{number}", f"wrong_{number:05}") for number in range(10_000)))
     start = time.process_time()
     read_written_plan(text, tools=tools)
     assert time.process_time() - start < 5

@@ -1,4 +1,4 @@
-"""Reading of YAML with only JSON values."""
+"""Reading of YAML texts, which may contain only JSON values."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def problems_of(text: str) -> list[tuple[str, str, str]]:
 @settings(deadline=None)
 @given(json_values)
 def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
-    # PyYAML does not quote the texts 0E0 and 0o7. `read_yaml` reads YAML 1.2, in which they are numbers.
+    # PyYAML does not quote the texts 0E0 and 0o7. `read_yaml` reads YAML 1.2, in which these texts are numbers.
     assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
     text = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
     assert read_yaml(text, name="x") == value
@@ -112,5 +112,5 @@ def test_aliases_are_replaced_by_their_values_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 5_000 + "x", "{a: " * 5_000])
-def test_nesting_is_bounded(text: str) -> None:
+def test_too_deep_nesting_is_rejected(text: str) -> None:
     assert [code for code, _, _ in problems_of(text)] == ["too_large"]
