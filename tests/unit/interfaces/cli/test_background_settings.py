@@ -1,4 +1,4 @@
-"""A background worker keeps its settings: a command with other settings is rejected, and the error names them."""
+"""A command is rejected if a running worker has other settings. The error names a setting that differs."""
 
 import os
 import re
@@ -37,7 +37,7 @@ OTHER_DATABASE = "postgresql://127.0.0.1:9/b"
 
 @pytest.fixture
 async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
-    """The state folder of a background worker that only sleeps."""
+    """The state folder. A background worker that a test starts in it only sleeps."""
     program = tmp_path / "sleeping.py"
     program.write_text("import time; time.sleep(600)", encoding="utf-8")
     monkeypatch.setattr(background, "_PROGRAM", (sys.executable, str(program)))
@@ -55,17 +55,17 @@ def _raises_other_value(name: str) -> Any:
     return pytest.raises(CommandError, match=f"another value of {name}, and")
 
 
-async def _start() -> tuple[Daemon, bool]:
+async def _start_background_worker() -> tuple[Daemon, bool]:
     settings = load_settings()
     return await start_worker(settings, load_toolset(settings))
 
 
 async def test_worker_with_the_same_settings_is_reused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first_worker, is_new = await _start()
+    first_worker, is_new = await _start_background_worker()
     # No run depends on these settings.
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert (is_new, await _start()) == (True, (first_worker, False))
+    assert (is_new, await _start_background_worker()) == (True, (first_worker, False))
     reject_other_settings(load_settings())
     settings_file = folder / "workers" / "worker.settings"
     text = settings_file.read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ async def test_worker_with_the_same_settings_is_reused(folder: Path, monkeypatch
 async def test_command_with_another_setting_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
-    worker, _ = await _start()
+    worker, _ = await _start_background_worker()
     monkeypatch.setenv(variable, value)
     settings = load_settings()
     expected = (
@@ -109,7 +109,7 @@ async def test_command_with_another_setting_is_rejected(
     assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
     # After the end of the worker, a command is accepted, and the next worker has the new settings.
     await worker.stop()
-    assert (await _start())[1]
+    assert (await _start_background_worker())[1]
     reject_other_settings(settings)
 
 
@@ -119,14 +119,14 @@ async def test_no_worker_starts_while_a_command_has_other_settings(
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", OTHER_DATABASE)
         with pytest.raises(CommandError) as error:
-            await _start()
+            await _start_background_worker()
         assert str(error.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
             " DAGWRIGHT_DATABASE_URL, and would take part in the run: end it first, or use the same value"
             " (`watch --no-worker` still works)"
         )
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
-    assert (await _start())[1]
+    assert (await _start_background_worker())[1]
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
     with _raises_other_value("DAGWRIGHT_MODEL"):
         async with serving_with_settings(load_settings()):
@@ -134,8 +134,8 @@ async def test_no_worker_starts_while_a_command_has_other_settings(
 
 
 async def test_server_keeps_running_only_with_accepted_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_calls: list[bool] = []
-    monkeypatch.setattr(LocalServer, "keep_running", lambda _: keep_calls.append(True))
+    keep_running_calls: list[bool] = []
+    monkeypatch.setattr(LocalServer, "keep_running", lambda _: keep_running_calls.append(True))
     assert not folder.exists()
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
@@ -143,9 +143,9 @@ async def test_server_keeps_running_only_with_accepted_settings(folder: Path, mo
         toolset = load_toolset(settings)
         with _raises_other_value("DAGWRIGHT_MODEL"):
             await continue_in_background(settings, toolset)
-    assert not keep_calls
+    assert not keep_running_calls
     await continue_in_background(settings, toolset)
-    assert keep_calls
+    assert keep_running_calls
 
 
 async def test_second_command_with_other_settings_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ async def test_second_command_with_other_settings_is_rejected(folder: Path, monk
     # The next command removes the files of a killed command.
     for name in ("1-dead.lock", "1-dead.settings"):
         (folder / "serving" / name).touch()
-    assert (await _start())[1]
+    assert (await _start_background_worker())[1]
     async with serving_with_settings(load_settings()):
         assert not (folder / "serving" / "1-dead.lock").exists()
 
@@ -185,7 +185,7 @@ async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_se
             patch.setenv("DAGWRIGHT_MODEL", "small")
             async with serving_with_settings(load_settings()):
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
-    await _start()
+    await _start_background_worker()
     monkeypatch.setenv(variable, value)
     settings, reports = load_settings(), list[str]()
     with pytest.raises(CommandError) as error:
@@ -202,8 +202,8 @@ async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_se
     assert reports == []
 
 
-async def test_error_names_the_worker_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _start()
+async def test_error_names_the_gateway_only_if_no_worker_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _start_background_worker()
     settings = load_settings()
     gateway = LocalServer(settings).worker("gateway")
     record_settings(gateway, settings)
@@ -218,7 +218,7 @@ async def test_error_names_the_worker_before_the_gateway(folder: Path, monkeypat
 async def test_equivalent_paths_count_as_the_same_setting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGWRIGHT_DATABASE_URL")
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
-    await _start()
+    await _start_background_worker()
     (folder.parent / "link").symlink_to(folder)
     for name, value in (
         ("DAGWRIGHT_STATE_DIR", "link"),
@@ -235,7 +235,7 @@ async def test_equivalent_paths_count_as_the_same_setting(folder: Path, monkeypa
 
 
 async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _start()
+    await _start_background_worker()
     (other_folder := folder.parent / "other").mkdir()
     monkeypatch.chdir(other_folder)
     message = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other_folder}), and"

@@ -208,7 +208,7 @@ class _Terminal(Output):
 
 
 class _HangingSessions:
-    """The sessions of a server that hangs after a few requests."""
+    """The sessions of a server that hangs after `remaining_answers` answers."""
 
     def __init__(self, remaining_answers: int) -> None:
         self.remaining_answers = remaining_answers
@@ -244,7 +244,7 @@ def _chat(sessions: Any, request: AskRequest, output: Output, interrupt_handling
     return Chat(resources, cast("Any", _TypedLines()), request, output=output, interrupt_handling=interrupt_handling)
 
 
-async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_command, "ACTIVE_RUN_TIMEOUT_S", 0.2)
     output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_answers=1)
     chat = _chat(sessions, AskRequest(text=""), output, interrupt_handling)
@@ -253,7 +253,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypat
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
-    # A second Ctrl-C does not wait for the server.
+    # While the chat waits for the server, a second Ctrl-C would end the process at once.
     await eventually(
         lambda: sessions.remaining_answers == -2 and _next_interrupt_of(interrupt_handling) is end_process_at_once
     )

@@ -1,4 +1,4 @@
-"""`check`, which needs no server, and bad usage: one message, no traceback, the right exit code."""
+"""The command `check` works without a server, and bad usage is reported in one message without a traceback."""
 
 import asyncio
 import json
@@ -141,7 +141,7 @@ def test_long_list_of_problems_is_truncated_and_the_rest_is_counted(run_command:
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
 
 
-def _errors(text: str) -> list[tuple[str, str]]:
+def _codes_and_pointers(text: str) -> list[tuple[str, str]]:
     return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
 
 
@@ -155,7 +155,7 @@ def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None
     ]
     code, out, _ = run_command("check", _write("plan.json", {"nodes": nodes}), "--json")
     assert code == 2
-    assert _errors(out) == [
+    assert _codes_and_pointers(out) == [
         ("unreadable", "/nodes/0/plan"),
         ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
         ("empty_plan", "/nodes/2/plan"),
@@ -169,7 +169,7 @@ def test_all_invalid_inputs_of_a_run_are_reported(run_command: RunCommand) -> No
     files = [_write("plan.json", plan), "--input-file", _write("values.json", {"c": "y"})]
     code, out, _ = run_command("run", *files, "--input", "strange=1", "--input", "a=x", "--input", "b=1", "--json")
     assert code == 2
-    assert _errors(out) == [
+    assert _codes_and_pointers(out) == [
         ("invalid_field", "/inputs/strange"),
         ("invalid_field", "/inputs/a"),
         ("missing_input", "/inputs/d"),
@@ -183,7 +183,7 @@ _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTO
 def test_option_context_sets_the_values_of_context_names(run_command: RunCommand) -> None:
     file = _write("intents.json", _INTENTS)
     code, out, _ = run_command("check", file, "--json")
-    assert (code, _errors(out)[0][0]) == (2, "missing_context")
+    assert (code, _codes_and_pointers(out)[0][0]) == (2, "missing_context")
     for context in ("cbu=fund_1", "@cbu=fund_1"):
         code, out, _ = run_command("check", file, "--context", context, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
@@ -300,7 +300,7 @@ def test_missing_files_and_syntax_errors_are_reported(name: str, run_command: Ru
     code, _, err = run_command(name, "\udcff.json")
     assert (code, "unreadable" in err) == (2, True)
     code, out, _ = run_command(name, "none.txt", "--repair", "--json")
-    assert (code, _errors(out)) == (2, [("unreadable", "")])
+    assert (code, _codes_and_pointers(out)) == (2, [("unreadable", "")])
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
     code, _, err = run_command(name, "broken.json")
     assert (code, "line 2, column 12" in err) == (2, True)
@@ -365,7 +365,7 @@ def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": nodes}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
     code, out, _ = run_command("check", "cut.txt", "--repair", "--json")
-    assert (code, [error[0] for error in _errors(out)]) == (2, ["truncated", "invalid_reference"])
+    assert (code, [error[0] for error in _codes_and_pointers(out)]) == (2, ["truncated", "invalid_reference"])
 
 
 async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:

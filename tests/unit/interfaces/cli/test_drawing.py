@@ -14,7 +14,7 @@ from dagwright.protocol.documents import graph_document
 from tests.support.plan_building import started_scheduler
 
 _SVG = "{http://www.w3.org/2000/svg}"
-_HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
+_HOSTILE_TEXT = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
 
 
 def _graph(*ids: str, edges: list[list[str]] | None = None) -> dict[str, object]:
@@ -33,10 +33,10 @@ def test_mermaid_names_nodes_and_edges_by_node_number() -> None:
 
 
 def test_any_text_is_escaped() -> None:
-    line = mermaid(_graph(_HOSTILE)).splitlines()[1]
+    line = mermaid(_graph(_HOSTILE_TEXT)).splitlines()[1]
     label = re.fullmatch(r'  n0\["([^"<>`\[\]]*)<br/>t<br/>completed"\]:::completed', line)
     assert (label is not None, "\x1b" in line) == (True, False)
-    root = ET.fromstring(svg(_graph(_HOSTILE)))
+    root = ET.fromstring(svg(_graph(_HOSTILE_TEXT)))
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
     titles = [title.text or "" for title in root.iter(f"{_SVG}title")]
     assert titles[-1].startswith('</text><script>alert("1")</script> `x`')
@@ -64,7 +64,7 @@ def test_svg_puts_each_level_in_a_column() -> None:
 
 def _graph_with_groups() -> dict[str, object]:
     graph = _graph("a", "b", "c", "d", "e", edges=[["a", "b"], ["b", "d"], ["c", "e"]])
-    for node, group in zip(graph["nodes"][1:4], ("one", "one", _HOSTILE), strict=True):  # type: ignore[index] # a list
+    for node, group in zip(graph["nodes"][1:4], ("one", "one", _HOSTILE_TEXT), strict=True):  # type: ignore[index] # a list
         node["group"] = group
     return graph
 
@@ -133,7 +133,7 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
 
 
 @pytest.mark.alone
-def test_hundred_thousand_nodes_are_few_boxes_without_a_cycle() -> None:
+def test_hundred_thousand_nodes_are_folded_to_few_boxes_without_a_cycle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
     scheduler = started_scheduler(CompiledPlan(nodes))
     start_s = time.process_time()

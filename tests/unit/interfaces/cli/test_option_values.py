@@ -94,7 +94,7 @@ def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str,
         ({"enum": ["a", "b"]}, "c", "c"),
     ],
 )
-def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
+def test_text_is_converted_to_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
     actual_value = convert_value(schema, text)
     assert (type(actual_value), actual_value) == (type(value), value)
 
@@ -143,25 +143,31 @@ def test_budget_text_is_converted_to_the_budget_of_run_options() -> None:
 
 
 LIMIT_HINT = "write NAME=NUMBER"
-WHOLE_NUMBER = "must be a whole number from 1 to 1,000,000,000,000,000, not"
-MONEY = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
-TIME = "time must be a duration:"
+WHOLE_NUMBER_PROBLEM = "must be a whole number from 1 to 1,000,000,000,000,000, not"
+MONEY_PROBLEM = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
+TIME_PROBLEM = "time must be a duration:"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         *((text, f"invalid limit '{text}'; {LIMIT_HINT}") for text in ("", "tokens", "tokens=")),
-        *((f"tokens={text}", f"tokens {WHOLE_NUMBER} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
-        ("tokens=0", f"tokens {WHOLE_NUMBER} 0"),
-        ("tokens=1000000000000001", f"tokens {WHOLE_NUMBER} 10000"),
-        (f"calls={'9' * 5_000}", f"calls {WHOLE_NUMBER} '99999"),
+        *(
+            (f"tokens={text}", f"tokens {WHOLE_NUMBER_PROBLEM} '{text}'")
+            for text in ("-5", "1.5", "NaN", "1e400", "50k")
+        ),
+        ("tokens=0", f"tokens {WHOLE_NUMBER_PROBLEM} 0"),
+        ("tokens=1000000000000001", f"tokens {WHOLE_NUMBER_PROBLEM} 10000"),
+        (f"calls={'9' * 5_000}", f"calls {WHOLE_NUMBER_PROBLEM} '99999"),
         ("tokens=50,000", f"invalid limit '000'; {LIMIT_HINT}, and numbers without commas"),
-        *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
-        ("time=30", f"{TIME} '30' is not a duration; write a number and a unit, such as"),
-        ("time=-5m", f"{TIME} '-5m' is not a duration"),
-        ("time=0s", f"{TIME} '0s' is out of range; a duration is over 0"),
-        ("time=1e400h", f"{TIME} '1e400h' is not a duration"),
+        *(
+            (f"money={text}", f"{MONEY_PROBLEM} {text!r}")
+            for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")
+        ),
+        ("time=30", f"{TIME_PROBLEM} '30' is not a duration; write a number and a unit, such as"),
+        ("time=-5m", f"{TIME_PROBLEM} '-5m' is not a duration"),
+        ("time=0s", f"{TIME_PROBLEM} '0s' is out of range; a duration is over 0"),
+        ("time=1e400h", f"{TIME_PROBLEM} '1e400h' is not a duration"),
         ("cals=5", "unknown limit 'cals'; did you mean 'calls'?"),
         ("calls=5,calls=6", "calls is given twice"),
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),

@@ -54,8 +54,8 @@ def _draw(view: RunView, *requests: Any, width: int = 100, height: int = 40, **o
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-class Lines(list[str]):
-    """Lines of a writer, without their times."""
+class WrittenLines(list[str]):
+    """Lines that `writer` writes, without their times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def test_long_texts_are_truncated_but_not_the_sign_name_and_time(width: int) -> 
 
 
 def test_line_writer_writes_each_change_once() -> None:
-    lines = Lines()
+    lines = WrittenLines()
     first_node = node("a", title="What for")
     view = view_of(first_node, node("b", "a"), pending_calls={"a": PendingCall(1, "started")})
     lines.writer.show(view)
@@ -176,7 +176,7 @@ def test_line_writer_writes_each_change_once() -> None:
 
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
-    lines, nodes = Lines(), (node("a"), node("b"))
+    lines, nodes = WrittenLines(), (node("a"), node("b"))
     view = view_of(*nodes, pending_calls={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
     lines.writer.show(view)
     lines.writer.show(view)
@@ -193,7 +193,7 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
 def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
     question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
     human_node = node("q", human={**question, "on_timeout": {"escalate": "boss"}})
-    lines = Lines()
+    lines = WrittenLines()
 
     def escalate(scheduler: RunScheduler) -> None:
         scheduler.advance(START + 10)
@@ -213,7 +213,7 @@ def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
 
 
 def test_failed_node_that_continued_with_its_default_shows_its_error() -> None:
-    view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
+    view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), WrittenLines()
     lines.writer.show(view)
     assert lines == ["completed  a  any  1.0 s  failed, continued with the default: broke"]
     assert _progress(view).rows[0].detail == "failed, continued with the default: broke"
@@ -232,7 +232,7 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 
 
 def test_request_has_a_line_with_the_command_that_answers_it() -> None:
-    lines, view = Lines(), view_of(node("a"))
+    lines, view = WrittenLines(), view_of(node("a"))
     choice_request = open_request("choose", type="SELECTION", options=["x"], assignee=None)
     requests = [open_request(), choice_request, _selection_request("Ann", 2)]
     for count in range(4):

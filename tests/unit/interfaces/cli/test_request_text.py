@@ -26,13 +26,21 @@ from dagwright.settings import Settings
 from tests.unit.interfaces.cli.open_requests import OPENED_AT, open_request
 
 _COMMAND_START = "dagwright feedback run-1 check"
-_FIELDS = {
+_FORM_PROPERTIES = {
     **{"amount": {"type": "integer"}, "sure": {"type": "boolean"}, "tags": {"type": "array"}},
     **{"zone": {"enum": ["EU", "US"]}, "quarter": {"type": "string", "default": "Q1"}},
     **{"name": {"type": "string"}, "more": {"type": "string"}},
 }
-_FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
-_REQUEST_OF_FAILED_NODE = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
+_FORM_SCHEMA = {
+    "type": "object",
+    "properties": _FORM_PROPERTIES,
+    "required": ["amount", "sure", "tags", "zone", "quarter", "name"],
+}
+_FIELDS_OF_FAILED_NODE_REQUEST = {
+    "type": "SELECTION",
+    "options": ["retry", "value", "skip", "stop"],
+    "purpose": "error",
+}
 _FORM_VALUES = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
 
 
@@ -51,8 +59,8 @@ _FORM_VALUES = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter":
         ({"type": "GUIDANCE"}, f"{_COMMAND_START} --text 'TEXT'"),
         ({"type": "CLARIFICATION"}, f"{_COMMAND_START} --text 'TEXT'"),
         ({"type": "INFORMATION"}, f"{_COMMAND_START} --data '{{}}'"),
-        ({"type": "INFORMATION", "schema": _FORM}, f"{_COMMAND_START} --data '{_FORM_VALUES}'"),
-        (_REQUEST_OF_FAILED_NODE, f"{_COMMAND_START} --select retry  (or value --data JSON, skip, stop)"),
+        ({"type": "INFORMATION", "schema": _FORM_SCHEMA}, f"{_COMMAND_START} --data '{_FORM_VALUES}'"),
+        (_FIELDS_OF_FAILED_NODE_REQUEST, f"{_COMMAND_START} --select retry  (or value --data JSON, skip, stop)"),
     ],
 )
 def test_answer_command_fits_the_type_of_the_request(fields: dict[str, Any], command: str) -> None:
@@ -60,8 +68,8 @@ def test_answer_command_fits_the_type_of_the_request(fields: dict[str, Any], com
 
 
 def test_fields_of_a_form_are_listed_after_its_question() -> None:
-    properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
-    request = open_request(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
+    properties: dict[str, Any] = {**_FORM_PROPERTIES, "more": {"type": "string", "prompt": "What\nelse?"}}
+    request = open_request(type="INFORMATION", prompt="Data?", schema={**_FORM_SCHEMA, "properties": properties})
     lines = [
         *("amount (integer)", "sure (boolean)", "tags (array)", "zone (EU or US)", "quarter (string, default Q1)"),
         *("name (string)", "more (string, optional): What else?"),
@@ -72,7 +80,7 @@ def test_fields_of_a_form_are_listed_after_its_question() -> None:
     lines = field_lines(open_request(type="INFORMATION", schema=large_form))
     assert (len(lines), lines[:2], lines[-1]) == (21, ["f0", "f1 (optional)"], "and 5 more fields")
     assert field_lines(open_request(type="INFORMATION", schema=None)) == []
-    assert field_lines(open_request(type="CLARIFICATION", schema=_FORM)) == []
+    assert field_lines(open_request(type="CLARIFICATION", schema=_FORM_SCHEMA)) == []
 
 
 def test_options_with_labels_have_lines_and_the_command_is_short() -> None:

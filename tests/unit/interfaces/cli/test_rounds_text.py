@@ -230,7 +230,7 @@ def test_cancelled_or_skipped_sub_goal_without_error_reports_its_state() -> None
 @pytest.mark.parametrize(
     ("max_rounds", "hint"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
 )
-def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
+def test_run_that_used_all_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
     sub_goals = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
     run = RoundsRun(*map(continue_response, sub_goals), max_rounds=max_rounds)
     run.run_to_end()

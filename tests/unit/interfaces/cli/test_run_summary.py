@@ -35,8 +35,8 @@ def _final_view(scheduler: RunScheduler) -> RunView:
     return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
 
 
-def _started_run(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
-    """Return a run whose first node is running."""
+def _scheduler_of_started_run(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
+    """Return the scheduler of a run whose first node is running."""
     scheduler = scheduler_of(*nodes, **fields)
     scheduler.next_task(1.0)
     return scheduler
@@ -59,7 +59,7 @@ def test_compensation_is_counted_separately() -> None:
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_its_explanation() -> None:
-    scheduler = _started_run(node("a"))
+    scheduler = _scheduler_of_started_run(node("a"))
     scheduler.fail("a", tool_error("boom"), at=1.0)
     view = _final_view(scheduler)
     error = {"code": "node_failed", "message": "'a' failed: boom", "node_id": "a"}
@@ -79,7 +79,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_its_explanation() 
     ],
 )
 def test_cancelled_run_reports_whether_all_nodes_had_completed(is_running: bool, expected_line: str) -> None:
-    scheduler = _started_run(node("a"))
+    scheduler = _scheduler_of_started_run(node("a"))
     scheduler.cancel(2.0)
     if is_running:
         scheduler.task_cancelled("a", at=3.0)
@@ -96,7 +96,7 @@ class _Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("stdout_type", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
 def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, stdout_type: Any, is_rendered: bool) -> None:
-    scheduler = _started_run(node("a"), output="{{a.result}}")
+    scheduler = _scheduler_of_started_run(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     stdout = stdout_type()
     monkeypatch.setattr(sys, "stdout", stdout)
@@ -121,23 +121,23 @@ def test_failure_for_low_confidence_names_the_command_that_shows_the_intents() -
     assert lines == ["error: low_confidence: not sure enough", "the intents: dagwright node run-1 read#2"]
 
 
-_JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
-_JOHN["entity"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
+_JOHN_LOOKUP = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
+_JOHN_LOOKUP["entity"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
 
 
 def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:
-    scheduler = _started_run(node("@result_1"), node("@result_2", "@result_1"))
+    scheduler = _scheduler_of_started_run(node("@result_1"), node("@result_2", "@result_1"))
     scheduler.complete("@result_1", {"id": "fund_1"}, at=1.0)
     scheduler.next_task(1.0)
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _final_view(scheduler)
-    print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
+    print_end(view, {**view.document_with_refs(), "lookups": [_JOHN_LOOKUP]}, Output())
     summary, binding_line, first_result, *other_lines = capsys.readouterr().out.splitlines()
     assert summary.startswith("run-1: completed")
     assert binding_line == "'John Smith' is John Smith (person, GB, person_1): exact name"
     assert first_result == '@result_1 any: {"id": "fund_1"}'
     assert ["role_1" in "".join(other_lines), "fund_1" in "".join(other_lines)] == [True, False]
-    lines = [*found_entity_lines([_JOHN] * 43)]
+    lines = [*found_entity_lines([_JOHN_LOOKUP] * 43)]
     assert (len(lines), lines[-1]) == (41, "and 3 more lookups")
 
 
@@ -165,7 +165,7 @@ def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
 def test_lost_output_is_a_failure_but_a_lost_result_of_a_node_is_not(
     node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scheduler = _started_run(node("a"))
+    scheduler = _scheduler_of_started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     view = _final_view(scheduler)
     note_message = f"{node_id or 'output'}: the payload x is not in the store"

@@ -33,7 +33,7 @@ from dagwright.server.binary import Binary
 from dagwright.settings import Settings
 
 
-def _exit_code_of(error: BaseException, folder: Path, *, is_json: bool = False, log_level: str = "info") -> int:
+def _exit_code_after(error: BaseException, folder: Path, *, is_json: bool = False, log_level: str = "info") -> int:
     def command() -> int:
         raise error
 
@@ -61,7 +61,7 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
 def test_expected_error_is_a_document_and_has_its_exit_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _exit_code_of(error, tmp_path, is_json=True) == code
+    assert _exit_code_after(error, tmp_path, is_json=True) == code
     streams = capsys.readouterr()
     disconnect_text = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
     message = disconnect_text if isinstance(error, RPCError) and status == "no_server" else "no"
@@ -70,18 +70,18 @@ def test_expected_error_is_a_document_and_has_its_exit_code(
 
 
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code_of(KeyError("oops"), tmp_path) == ExitCode.FAILED
+    assert _exit_code_after(KeyError("oops"), tmp_path) == ExitCode.FAILED
     log = tmp_path / "errors.log"
     message = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
     assert capsys.readouterr().err == message
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
-    _exit_code_of(KeyError("oops"), tmp_path, log_level="debug")
+    _exit_code_after(KeyError("oops"), tmp_path, log_level="debug")
     assert "Traceback (most recent call last)" in capsys.readouterr().err
-    assert _exit_code_of(KeyboardInterrupt(), tmp_path) == 130
+    assert _exit_code_after(KeyboardInterrupt(), tmp_path) == 130
 
 
 def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code_of(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
+    assert _exit_code_after(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
     fix = "this version of Dagwright needs it: run `make setup`"
     assert capsys.readouterr().err == f"the package 'fastapi' is not installed, and {fix}\n"
 
@@ -114,7 +114,7 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("is_json", [False, True])
 def test_full_disk_is_reported_as_disk_full(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     disk_full_error = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
-    assert _exit_code_of(disk_full_error, tmp_path, is_json=is_json) == ExitCode.FAILED
+    assert _exit_code_after(disk_full_error, tmp_path, is_json=is_json) == ExitCode.FAILED
     streams = capsys.readouterr()
     assert streams.err == "/data/plan.svg is full: No space left on device\n"
     assert is_json == ("disk_full" in streams.out)
@@ -143,7 +143,7 @@ async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(
     async def open_fake_connection(_: Settings) -> AsyncIterator[Any]:
         yield SimpleNamespace(server=servers[-1])
 
-    async def run_command(message: str) -> str:
+    async def report_of_missing_run(message: str) -> str:
         with pytest.raises(RunNotFound, match=f"^{message}$"):
             async with command_connection.open_command_connection(settings, Output(is_json=False)):
                 raise RunNotFound("there is no run 'x'")
@@ -151,10 +151,10 @@ async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(
 
     monkeypatch.setattr(command_connection, "open_connection", open_fake_connection)
     location = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
-    report = await run_command(f"there is no run 'x' {location}")
+    report = await report_of_missing_run(f"there is no run 'x' {location}")
     assert report.startswith("no server was running, so one was started")
     servers.append(Server("host:1", "default"))
-    assert await run_command("there is no run 'x'") == ""
+    assert await report_of_missing_run("there is no run 'x'") == ""
 
 
 def test_interrupted_command_reports_whether_another_worker_continues_the_run(
@@ -170,7 +170,9 @@ def test_interrupted_command_reports_whether_another_worker_continues_the_run(
 
 
 @pytest.mark.parametrize("address", [None, "other:7233"])
-def test_temporal_gets_arguments_and_the_server_address(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporal_program_gets_the_arguments_and_the_server_address(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def get_fake_binary(*_: Any, **__: Any) -> Binary:
         return Binary(Path("/cache/temporal"), "1.29.1")
 
