@@ -29,7 +29,7 @@ from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
-from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
+from tests.unit.interfaces.http.test_document import OPENAPI_DOCUMENT, OPERATIONS
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ SEED = int(os.environ.get("SEED", "0"))
 RESPONSE_TIMEOUT_S = 30.0
 """Maximum time until a response is complete."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+SCHEMA = schemathesis.openapi.from_dict(OPENAPI_DOCUMENT)
 
 PLAN_WITH_APPROVAL = {
     "plan": 1,

@@ -1,4 +1,4 @@
-"""A gateway whose Temporal server does not respond, and updates of runs as its subscriptions receive them."""
+"""A gateway whose Temporal server does not respond, and updates of runs for subscriptions."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -73,16 +73,16 @@ def client_of(context: GatewayContext, *, url: str = "http://localhost", **optio
     return httpx.AsyncClient(transport=transport, base_url=url)
 
 
-def error_of(response: httpx.Response) -> tuple[int, str]:
+def status_and_code_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-def param_error_of(response: httpx.Response) -> tuple[int, str]:
+def status_and_param_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["param"]
 
 
-def code_and_param_of(response: httpx.Response) -> tuple[int, str, str]:
-    return *error_of(response), response.json()["error"]["param"]
+def status_code_and_param_of(response: httpx.Response) -> tuple[int, str, str]:
+    return *status_and_code_of(response), response.json()["error"]["param"]
 
 
 def message_of(response: httpx.Response) -> str:
@@ -117,13 +117,13 @@ def offline_http(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]
     assert not offline_gateway[1].calls
 
 
-def update(view: RunView, **states: NodeStatus) -> RunUpdate:
+def run_update(view: RunView, **states: NodeStatus) -> RunUpdate:
     return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
 
 
 async def async_updates(*updates: RunUpdate | Exception) -> AsyncGenerator[RunUpdate, None]:
     """Yield updates, or raise the exception among them."""
-    for each in updates:
-        if isinstance(each, Exception):
-            raise each
-        yield each
+    for update in updates:
+        if isinstance(update, Exception):
+            raise update
+        yield update

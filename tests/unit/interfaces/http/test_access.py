@@ -18,7 +18,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.errors import install_error_handlers
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
-from tests.unit.interfaces.http.conftest import JSON, error_of, message_of
+from tests.unit.interfaces.http.conftest import JSON, message_of, status_and_code_of
 
 
 class GuardedGateway:
@@ -83,21 +83,31 @@ async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> Non
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
         response = await guarded_gateway.http.post("/body", json={}, headers=headers)
-        assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
+        assert (*status_and_code_of(response), response.headers["www-authenticate"]) == (
+            401,
+            "invalid_api_key",
+            "Bearer",
+        )
 
 
 async def test_limit_of_invalid_keys_does_not_apply_to_valid_keys(guarded_gateway: GuardedGateway) -> None:
     ann_headers, invalid_headers = guarded_gateway.add_key("ann"), {"Authorization": "Bearer dw-x-y"}
     responses = [await guarded_gateway.http.post("/body", json={}, headers=invalid_headers) for _ in range(26)]
     assert [response.status_code for response in responses] == [401] * 20 + [429] * 6
-    assert (responses[-1].headers["retry-after"], error_of(responses[-1])) == ("3", (429, "rate_limit_exceeded"))
+    assert (responses[-1].headers["retry-after"], status_and_code_of(responses[-1])) == (
+        "3",
+        (429, "rate_limit_exceeded"),
+    )
     assert (await guarded_gateway.http.post("/body", json={})).status_code == 401
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann_headers)).status_code == 200
 
 
 async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None:
     foreign_headers = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
-    assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign_headers)) == (403, "foreign_host")
+    assert status_and_code_of(await guarded_gateway.http.post("/body", json={}, headers=foreign_headers)) == (
+        403,
+        "foreign_host",
+    )
     assert (await guarded_gateway.http.get("/readyz", headers=foreign_headers)).status_code == 200
     headers = {**foreign_headers, **guarded_gateway.add_key("ann")}
     assert (await guarded_gateway.http.post("/body", json={}, headers=headers)).status_code == 200
@@ -108,11 +118,11 @@ async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
 ) -> None:
     guarded_gateway.stop_event.set()
     response = await guarded_gateway.http.post("/body", json={})
-    assert (*error_of(response), response.headers["retry-after"]) == (503, "draining", "2")
+    assert (*status_and_code_of(response), response.headers["retry-after"]) == (503, "draining", "2")
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     guarded_gateway.stop_event.clear()
     (tmp_path / "keys.json").write_text("{", encoding="utf-8")
-    assert error_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
+    assert status_and_code_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
 async def test_too_many_requests_have_a_retry_after(guarded_gateway: GuardedGateway) -> None:
@@ -132,7 +142,7 @@ async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_st
 
     content: Any = chunks() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
     response = await guarded_gateway.http.post("/body", content=content, headers=JSON)
-    assert error_of(response) == (413, "request_too_large")
+    assert status_and_code_of(response) == (413, "request_too_large")
     assert "100 bytes" in message_of(response)
 
 
@@ -164,7 +174,7 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
         ("localhost:8484", "http://localhost:8484", None),
         ("10.0.0.7:8484", "http://10.0.0.7:8484", None),
         ("localhost:8484", "https://a.example.com", None),
-        # A proxy that terminates TLS and forwards to the address of the gateway.
+        # Here, a proxy terminates TLS and forwards the request to the address of the gateway.
         ("127.0.0.1:8484", "https://api.example.com", None),
         *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
     ],

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.request_fields import gateway_options, run_metada
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionNameInvalid
-from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
+from tests.unit.interfaces.http.test_document import OPENAPI_DOCUMENT, OPERATIONS
 
 
 def test_operations_have_names_that_a_generated_client_can_use() -> None:
@@ -33,7 +33,7 @@ def test_operations_have_names_that_a_generated_client_can_use() -> None:
 
 
 def test_events_and_nodes_have_schemas() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = OPENAPI_DOCUMENT["components"]["schemas"]
     (content,) = OPERATIONS["GET /v1/runs/{run_id}/events"]["responses"]["200"]["content"].values()
     schema_by_event = {}
     for event in content["itemSchema"]["oneOf"]:
@@ -50,11 +50,15 @@ def test_events_and_nodes_have_schemas() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
 async def test_response_has_the_id_of_its_request(http: httpx.AsyncClient, path: str) -> None:
-    async def response_id(**headers: str) -> str:
+    async def request_id_of_response(**headers: str) -> str:
         return str((await http.get(path, headers=headers)).headers["x-request-id"])
 
-    assert await response_id(**{"X-Request-Id": "order-4711:1"}) == "order-4711:1"
-    generated_ids = [await response_id(), await response_id(), await response_id(**{"X-Request-Id": "a b" * 100})]
+    assert await request_id_of_response(**{"X-Request-Id": "order-4711:1"}) == "order-4711:1"
+    generated_ids = [
+        await request_id_of_response(),
+        await request_id_of_response(),
+        await request_id_of_response(**{"X-Request-Id": "a b" * 100}),
+    ]
     assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in generated_ids)
     assert len({*generated_ids}) == 3
 
@@ -72,7 +76,7 @@ def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
 
 
 FAILED_NODE = _node("failed", "no")
-TWO_FAILED = {name: _node("failed", name * 2) for name in "ab"}
+TWO_FAILED_NODES = {name: _node("failed", name * 2) for name in "ab"}
 NODES_IN_REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
 NODES_IN_HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
 
@@ -83,7 +87,7 @@ NODES_IN_HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
         ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
         (_failed_run({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
         (_failed_run({"a": _node("completed"), "b": FAILED_NODE}), _error("node_failed", "'b' failed: no", "b")),
-        (_failed_run(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
+        (_failed_run(TWO_FAILED_NODES), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
         (
             _failed_run({"a": FAILED_NODE}, _error("node_failed", "3 nodes failed"), **NODES_IN_REGIONS),
             _error("node_failed", "'a' failed: no; 2 more failed", "a"),

@@ -20,7 +20,14 @@ from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
 from dagwright.process.listening import address_of, open_socket, serving_app
-from tests.unit.interfaces.http.conftest import JSON, OfflineGateway, client_of, error_of, message_of, param_error_of
+from tests.unit.interfaces.http.conftest import (
+    JSON,
+    OfflineGateway,
+    client_of,
+    message_of,
+    status_and_code_of,
+    status_and_param_of,
+)
 
 
 def chat_body(model: str, **fields: Any) -> bytes:
@@ -44,7 +51,7 @@ async def test_unreachable_temporal_is_reported_as_unavailable(
 ) -> None:
     http, client, _ = offline_gateway
     response = await http.request(method, path, json=body)
-    assert error_of(response) == (503, "unavailable"), response.text
+    assert status_and_code_of(response) == (503, "unavailable"), response.text
     assert int(response.headers["retry-after"]) >= 1
     assert client.calls
 
@@ -60,7 +67,7 @@ async def test_slow_request_fails_if_temporal_does_not_respond(
     monkeypatch.setattr(context.runs, "page_of_runs", wait_forever)
     monkeypatch.setattr(app, "UpstreamTimeoutMiddleware", partial(UpstreamTimeoutMiddleware, check_interval_s=0.01))
     async with client_of(context) as http:
-        assert error_of(await http.get("/v1/runs")) == (503, "unavailable")
+        assert status_and_code_of(await http.get("/v1/runs")) == (503, "unavailable")
     assert client.calls == ["check_health"]
 
 
@@ -105,7 +112,7 @@ async def test_invalid_request_is_rejected_without_a_call_to_temporal(
     offline_http: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
     response = await offline_http.post(path, content=content, headers=JSON)
-    assert error_of(response) == (400, code), response.text
+    assert status_and_code_of(response) == (400, code), response.text
 
 
 @pytest.mark.parametrize("cursor", ["run-2/1-3", "/1-3", "run-2/1-9e"])
@@ -113,22 +120,22 @@ async def test_cursor_of_another_run_is_rejected(offline_http: httpx.AsyncClient
     path = "/v1/runs/run-1/events"
     for request_options in ({"headers": {"Last-Event-ID": cursor}}, {"params": {"after": cursor}}):
         response = await offline_http.get(path, **request_options)  # type: ignore[arg-type] # headers or parameters
-        assert param_error_of(response) == (400, "after"), response.text
+        assert status_and_param_of(response) == (400, "after"), response.text
 
 
 async def test_invalid_query_parameters_and_form_data_are_rejected(offline_http: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
         response = await offline_http.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
-        assert error_of(response) == (400, "invalid_value")
+        assert status_and_code_of(response) == (400, "invalid_value")
         assert message_of(response) == "`cursor` must be a value of `next`; omit it for the first page"
     response = await offline_http.get("/v1/runs?status=runing")
-    assert param_error_of(response) == (400, "status")
+    assert status_and_param_of(response) == (400, "status")
     assert message_of(response).startswith("status: 'runing' is not one of running, waiting, "), response.text
     assert message_of(response).endswith("; did you mean 'running'?")
-    assert error_of(await offline_http.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
+    assert status_and_code_of(await offline_http.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
         response = await offline_http.get("/v1/runs", params={"metadata": metadata})
-        assert param_error_of(response) == (400, "metadata"), metadata
+        assert status_and_param_of(response) == (400, "metadata"), metadata
 
 
 async def test_plan_is_checked_without_a_server(offline_http: httpx.AsyncClient) -> None:
@@ -145,7 +152,7 @@ async def test_response_for_a_published_plan_equals_the_documented_example(
 ) -> None:
     assert (await offline_http.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
     response_for_unknown_plan = await offline_http.get("/v1/plans/dubble")
-    assert error_of(response_for_unknown_plan) == (404, "not_found")
+    assert status_and_code_of(response_for_unknown_plan) == (404, "not_found")
     assert "'double'" in message_of(response_for_unknown_plan)
     assert 1_700_000_000 < (await offline_http.get("/v1/models/plan/double")).json()["created"] < time.time()
 
@@ -170,10 +177,12 @@ async def test_invalid_inputs_name_their_field(
 ) -> None:
     body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}
     response = await offline_http.post("/v1/chat/completions", json=body)
-    assert param_error_of(response) == (400, param)
+    assert status_and_param_of(response) == (400, param)
 
 
-async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: OfflineGateway) -> None:
+async def test_plan_with_conditions_is_accepted_although_another_thread_prepares_it(
+    offline_gateway: OfflineGateway,
+) -> None:
     http, client, _ = offline_gateway
     map_fields = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **map_fields}]
@@ -200,7 +209,7 @@ async def test_too_deeply_nested_body_is_rejected(
 ) -> None:
     content = f"{body_start}{'[' * depth}{']' * depth}{body_end}"
     response = await offline_http.request(method, path, content=content, headers=JSON)
-    assert error_of(response) in ((400, "too_large"), (400, "invalid_json")), response.text
+    assert status_and_code_of(response) in ((400, "too_large"), (400, "invalid_json")), response.text
     assert "deep" in message_of(response)
 
 
@@ -208,13 +217,13 @@ async def test_requests_of_pages_from_other_origins_are_rejected(offline_gateway
     http, client, context = offline_gateway
     cancel_path = "/v1/runs/run-1/cancel"
     response = await http.get("/v1/runs", headers={"Host": "evil.example.com"})
-    assert error_of(response) == (403, "foreign_host")
+    assert status_and_code_of(response) == (403, "foreign_host")
     for origin in ("https://x.example.com", "null"):
         response = await http.post(cancel_path, headers={"Origin": origin})
-        assert error_of(response) == (403, "foreign_origin"), origin
+        assert status_and_code_of(response) == (403, "foreign_origin"), origin
     async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as local_http:
         response = await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:3000"})
-        assert (error_of(response), client.calls) == ((403, "foreign_origin"), [])
+        assert (status_and_code_of(response), client.calls) == ((403, "foreign_origin"), [])
         assert (await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
     client.calls.clear()
     # The console is a page of the gateway itself.
@@ -275,7 +284,7 @@ async def test_second_cancellation_reports_the_state_of_the_run(
 async def test_draining_gateway_is_not_ready(offline_gateway: OfflineGateway, offline_http: httpx.AsyncClient) -> None:
     offline_gateway[2].stop_event.set()
     for path in ("/readyz", "/v1/runs"):
-        assert error_of(await offline_http.get(path)) == (503, "draining")
+        assert status_and_code_of(await offline_http.get(path)) == (503, "draining")
     assert (await offline_http.get("/livez")).status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""The files of the console: public, cached by ETag, free of foreign addresses, with the locked libraries."""
+"""The files of the console: who can read them, how they are cached, and the versions of the included libraries."""
 
 import json
 import subprocess

@@ -21,7 +21,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
 from tests.support.http_servers import serve_for_client
-from tests.unit.interfaces.http.conftest import error_of
+from tests.unit.interfaces.http.conftest import status_and_code_of
 
 pytestmark = pytest.mark.waits
 
@@ -79,7 +79,7 @@ async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str
 @PATHS
 async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3)) as (http, _):
-        assert error_of(await http.post(path, json=request_body(path))) == (429, "rate_limit_exceeded")
+        assert status_and_code_of(await http.post(path, json=request_body(path))) == (429, "rate_limit_exceeded")
 
 
 @PATHS

@@ -29,7 +29,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.http_servers import serve_for_client
 from tests.support.templates import load_templates
-from tests.unit.interfaces.http.conftest import error_of, message_of, write_plan
+from tests.unit.interfaces.http.conftest import message_of, status_and_code_of, write_plan
 
 pytestmark = pytest.mark.waits
 
@@ -275,7 +275,7 @@ async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway:
 async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
     gateway.server.previous_run_id = "run-asking"
     response = await gateway.send(CHAT, stream=False)
-    assert error_of(response) == (409, "session_waits_for_answer")
+    assert status_and_code_of(response) == (409, "session_waits_for_answer")
     assert "POST /v1/runs/run-asking/feedback" in message_of(response)
 
 
@@ -322,7 +322,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     gateway.context.stop_event.set()
     response = await request_task
     await _finish_and_check_that_no_run_started(gateway)
-    assert error_of(response) == (503, "unavailable")
+    assert status_and_code_of(response) == (503, "unavailable")
     assert "nothing was started, send the request again" in message_of(response)
     # Clients retry a response without this header.
     assert "x-should-retry" not in response.headers

@@ -20,15 +20,15 @@ from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
-from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, status_and_code_of
 
 _USAGE = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
 _CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_USAGE, stop_event=asyncio.Event())
-DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _CONTEXT)).openapi()
+OPENAPI_DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _CONTEXT)).openapi()
 
 
 def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for path, methods in DOCUMENT["paths"].items():
+    for path, methods in OPENAPI_DOCUMENT["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation
 
@@ -43,7 +43,7 @@ PATHS_WITHOUT_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
 def with_components(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {**schema, "components": DOCUMENT["components"]}
+    return {**schema, "components": OPENAPI_DOCUMENT["components"]}
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
@@ -72,7 +72,7 @@ def test_example_of_a_response_matches_its_schema(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
-def test_example_of_an_error_matches_its_schema(name: str) -> None:
+def test_operation_has_the_expected_error_statuses_with_valid_examples(name: str) -> None:
     error_responses = {
         status: response for status, response in OPERATIONS[name]["responses"].items() if status >= "400"
     }
@@ -103,7 +103,7 @@ def test_openai_endpoint_documents_the_fields_and_headers_of_the_gateway(path: s
     gateway_headers = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect"}
     assert {*gateway_headers, "Idempotency-Key"} <= {*headers}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-    fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+    fields = OPENAPI_DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
     for field, header, values in (
         ("routing_mode", "X-Routing-Mode", [*RoutingMode]),
         ("stream_progress", "X-Stream-Progress", [*StreamProgress]),
@@ -127,7 +127,7 @@ def body_schemas_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """Return the schema of the body of an operation, and the component schemas that the body schema refers to."""
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [part["$ref"] for part in [*schema.get("anyOf", ()), schema] if "$ref" in part]
-    return schema, [DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
+    return schema, [OPENAPI_DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
 
 
 @pytest.mark.parametrize("name", [name for name in RUN_OPERATIONS if "requestBody" in OPERATIONS[name]])
@@ -177,7 +177,7 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
 
     if scope is not None:
         response = await response_to_key([other_scope for other_scope in KeyScope if other_scope is not scope])
-        assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
+        assert (status_and_code_of(response), client.calls) == ((403, "insufficient_scope"), [])
     accepted_response = await response_to_key([] if scope is None else [scope])
     assert accepted_response.status_code == (503 if client.calls else 200), accepted_response.text
 

@@ -90,7 +90,7 @@ def test_text_of_requests_has_the_type_of_a_request_without_a_prompt() -> None:
         (request("INFORMATION", schema=CITY_SCHEMA), '{"data": {"city": "Oslo"}}', {"data": {"city": "Oslo"}}),
     ],
 )
-def test_result_becomes_the_answer(document: Any, text: str, content: Any) -> None:
+def test_result_of_a_call_becomes_the_answer(document: Any, text: str, content: Any) -> None:
     assert parse_answer(document, text) == content
     jsonschema_rs.validate(answer_schema(document), content)
 

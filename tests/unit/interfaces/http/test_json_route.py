@@ -19,10 +19,10 @@ from dagwright.interfaces.http.key_limits import BODY_LIMITS, DEFAULT_BODY_LIMIT
 from tests.unit.interfaces.http.conftest import (
     JSON,
     OfflineGateway,
-    code_and_param_of,
-    error_of,
     message_of,
-    param_error_of,
+    status_and_code_of,
+    status_and_param_of,
+    status_code_and_param_of,
 )
 
 LIMITS = KeyLimits(requests_per_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
@@ -72,7 +72,7 @@ async def test_body_over_its_limits_is_rejected_before_it_is_parsed(
     contents: Any = ((b" " * size, bytes_text), (chunks(), bytes_text), (many_values, values_text))
     for content, text in contents:
         response = await strict_http.post(path, content=content, headers=JSON)
-        assert error_of(response) == (413, "request_too_large")
+        assert status_and_code_of(response) == (413, "request_too_large")
         assert text in message_of(response)
 
 
@@ -109,7 +109,7 @@ async def test_scope_is_checked_before_the_body_is_parsed(
 ) -> None:
     _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(KeyScope) - scopes)
     response = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
-    assert error_of(response) == (403, "insufficient_scope")
+    assert status_and_code_of(response) == (403, "insufficient_scope")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_scope_is_checked_before_the_body_is_parsed(
 async def test_json_that_a_history_cannot_store_is_rejected(
     http: httpx.AsyncClient, content: bytes, error: tuple[int, str]
 ) -> None:
-    assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
+    assert status_and_code_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 
 async def test_body_with_too_many_fields_is_rejected(http: httpx.AsyncClient) -> None:
@@ -139,15 +139,15 @@ async def test_body_with_too_many_fields_is_rejected(http: httpx.AsyncClient) ->
 
 @pytest.mark.waits
 async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    parser_count, max_parser_count, threads = 0, 0, set[int]()
+    active_parser_count, max_active_parser_count, threads = 0, 0, set[int]()
 
     def parse(body: bytes) -> Any:
-        nonlocal parser_count, max_parser_count
+        nonlocal active_parser_count, max_active_parser_count
         threads.add(get_ident())
-        parser_count += 1
-        max_parser_count = max(max_parser_count, parser_count)
+        active_parser_count += 1
+        max_active_parser_count = max(max_active_parser_count, active_parser_count)
         time.sleep(0.01)
-        parser_count -= 1
+        active_parser_count -= 1
         return json.loads(body)
 
     monkeypatch.setattr(json_route, "json_from_bytes", parse)
@@ -155,7 +155,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
     responses = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One body is parsed, four wait, and two are rejected.
     assert sorted(response.status_code >= 429 for response in responses) == [False] * 5 + [True] * 2
-    assert (max_parser_count, main_thread().ident in threads) == (1, False)
+    assert (max_active_parser_count, main_thread().ident in threads) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_length_of_a_reason_or_note_is_limited(
 ) -> None:
     http, client, _ = offline_gateway
     response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
-    assert (param_error_of(response), client.calls) == ((400, param), [])
+    assert (status_and_param_of(response), client.calls) == ((400, param), [])
     assert message_of(response) == f"{param}: String should have at most 4000 characters"
     accepted_response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
     assert (accepted_response.status_code, client.calls != []) == (503, True)
@@ -201,7 +201,7 @@ async def test_invalid_field_is_named(
     offline_http: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
 ) -> None:
     response = await offline_http.post(path, json=body)
-    assert code_and_param_of(response) == (400, "invalid_value", param)
+    assert status_code_and_param_of(response) == (400, "invalid_value", param)
     assert message in (None, message_of(response))
 
 

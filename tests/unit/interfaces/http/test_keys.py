@@ -28,7 +28,7 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import Server
 from tests.support.scripted_run import ScriptedRun, scripted_context
-from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, error_of, message_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, message_of, status_and_code_of
 
 
 def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
@@ -198,5 +198,5 @@ async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
     http, client, context = offline_gateway
     _, key = KeyFile(context.settings.api_keys).add("ann", [*KeyScope])
     response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
-    assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
+    assert (status_and_code_of(response), client.calls) == ((403, "insufficient_scope"), [])
     assert "all owners" in message_of(response)

@@ -70,7 +70,7 @@ def test_addresses_are_remembered_up_to_a_limit() -> None:
 class FakeServer:
     """Fake server with a list of runs that is out of date until `update_list` is called.
 
-    It responds to a request for a count while `may_count` is set.
+    The server responds to a request for a count only while `may_count` is set.
     """
 
     def __init__(self) -> None:

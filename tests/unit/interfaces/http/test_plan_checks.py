@@ -16,7 +16,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks
 from dagwright.process.process_pool import ProcessLost
 from tests.support.eventually import eventually
-from tests.unit.interfaces.http.conftest import error_of, message_of
+from tests.unit.interfaces.http.conftest import message_of, status_and_code_of
 
 LARGE_BYTES = IN_PROCESS_BYTES + 1
 
@@ -123,7 +123,7 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
 
 async def test_body_with_a_plan_over_the_size_limit_is_rejected(http: httpx.AsyncClient) -> None:
     response = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
-    assert error_of(response) == (413, "request_too_large")
+    assert status_and_code_of(response) == (413, "request_too_large")
     assert "8,388,608 bytes" in message_of(response)
 
 

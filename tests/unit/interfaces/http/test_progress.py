@@ -14,7 +14,9 @@ from dagwright.interfaces.http.request_fields import StreamProgress
 from tests.support.scripted_run import approval_requests
 
 
-def moment(state: TaskState, record: Record, *, status: str = "running", requests: tuple[str, ...] = ()) -> RunMoment:
+def run_moment(
+    state: TaskState, record: Record, *, status: str = "running", requests: tuple[str, ...] = ()
+) -> RunMoment:
     node = SimpleNamespace(title="Sum", tool="calculator")
     scheduler: Any = SimpleNamespace(record_of=lambda _: record, state=SimpleNamespace(node_of=lambda _: node))
     view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
@@ -37,29 +39,36 @@ def resumed_progress(first_stream: ProgressEventBuilder) -> ProgressEventBuilder
 
 def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
     progress = ProgressEventBuilder("run-1", StreamProgress.FULL)
-    running_moment = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE_RECORD)
+    running_moment = run_moment(TaskState(NodeStatus.RUNNING, 1, None), DONE_RECORD)
     assert events_of(progress, running_moment) == [("run.running", None), ("node.started", None)]
-    assert events_of(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD)) == [("node.completed", 3)]
+    assert events_of(progress, run_moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD)) == [
+        ("node.completed", 3)
+    ]
 
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
-    waiting_moment = moment(READY_STATE, READY_RECORD, status="waiting", requests=("check",))
+    waiting_moment = run_moment(READY_STATE, READY_RECORD, status="waiting", requests=("check",))
     first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
     request_events = [("feedback.requested", None), ("run.waiting", None)]
     assert events_of(first_stream, waiting_moment) == [("node.ready", None), *request_events]
     assert events_of(resumed_progress(first_stream), waiting_moment) == [("node.ready", None)]
-    assert events_of(resumed_progress(first_stream), moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(resumed_progress(first_stream), run_moment(READY_STATE, READY_RECORD))[:1] == [
+        ("run.running", None)
+    ]
 
 
 def test_past_states_are_omitted_except_starts_and_ends() -> None:
-    end_moment = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD, status="completed")
+    end_moment = run_moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD, status="completed")
     end_events = [("node.completed", None), ("run.completed", None)]
     assert events_of(ProgressEventBuilder("run-1", StreamProgress.PROGRESS), end_moment) == [
         ("node.started", None),
         *end_events,
     ]
     first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
-    assert events_of(first_stream, moment(READY_STATE, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
+    assert events_of(first_stream, run_moment(READY_STATE, READY_RECORD)) == [
+        ("run.running", None),
+        ("node.ready", None),
+    ]
     resumed_stream = resumed_progress(first_stream)
     resumed_stream.started_tasks.add("sum")
     assert events_of(resumed_stream, end_moment) == end_events
@@ -68,12 +77,12 @@ def test_past_states_are_omitted_except_starts_and_ends() -> None:
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     request_events = [("feedback.requested", None)]
     first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
-    assert events_of(first_stream, moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(first_stream, run_moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
     second_stream = resumed_progress(first_stream)
-    assert events_of(second_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
+    assert events_of(second_stream, run_moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
     third_stream = resumed_progress(second_stream)
-    assert events_of(third_stream, moment(READY_STATE, READY_RECORD))[1:] == []
-    assert events_of(third_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
+    assert events_of(third_stream, run_moment(READY_STATE, READY_RECORD))[1:] == []
+    assert events_of(third_stream, run_moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
-from tests.unit.interfaces.http.conftest import OfflineTemporalClient, client_of, error_of, message_of, write_plan
+from tests.unit.interfaces.http.conftest import (
+    OfflineTemporalClient,
+    client_of,
+    message_of,
+    status_and_code_of,
+    write_plan,
+)
 
 PublishedFolder = tuple[httpx.AsyncClient, Path]
 
@@ -63,7 +69,7 @@ async def test_broken_file_is_reported_and_other_plans_stay_usable(published_fol
         await http.post("/v1/responses", json={"model": "plan/broken", "input": "{}"}),
         await http.post("/v1/runs", json={"template": "broken"}),
     ):
-        assert error_of(response) == (422, "plan_unusable"), response.text
+        assert status_and_code_of(response) == (422, "plan_unusable"), response.text
         assert message in message_of(response)
 
 

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.response_items import (
     to_chat_body,
 )
 from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
-from tests.unit.interfaces.http.conftest import error_of
+from tests.unit.interfaces.http.conftest import status_and_code_of
 
 
 def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -163,5 +163,5 @@ async def test_result_of_an_unknown_call_is_rejected(
         # The result for a request that was answered elsewhere meanwhile is skipped.
         output_item["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
         skipped_response = await http.post("/v1/responses", json=body)
-    assert error_of(rejected_response) == (400, "unknown_tool_call")
+    assert status_and_code_of(rejected_response) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

@@ -23,7 +23,12 @@ from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_sequence_numbers_increase, events_of
 from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
-from tests.unit.interfaces.http.conftest import code_and_param_of, error_of, param_error_of, write_plan
+from tests.unit.interfaces.http.conftest import (
+    status_and_code_of,
+    status_and_param_of,
+    status_code_and_param_of,
+    write_plan,
+)
 
 pytestmark = pytest.mark.waits
 
@@ -69,7 +74,7 @@ BODIES: Mapping[str, Any] = {
 }
 RESPONSE_ID = ResponseRef(RUN, "plan/double").id
 RESPONSE_URL = f"{RESPONSES}/{RESPONSE_ID}"
-STREAM = {"stream": "true"}
+STREAM_PARAMS = {"stream": "true"}
 TRANSIENT_EVENTS = ("node.ready", "run.running")
 """Events that a reconnecting client may miss."""
 ID_PREFIXES = {CHAT: "c", RESPONSES: "r"}
@@ -226,7 +231,7 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
             rest_events = await received_events(http, path, first_events[-1].id)
         else:
             (number,) = sequence_numbers_of(first_events[-1:])
-            rest_events = await get_events(http, RESPONSE_URL, **STREAM, starting_after=number)
+            rest_events = await get_events(http, RESPONSE_URL, **STREAM_PARAMS, starting_after=number)
     assert 0 < len(text_of(first_events)) < len(ANSWER_TEXT)
     assert text_of([*first_events, *rest_events]) == ANSWER_TEXT
     assert str(rest_events[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
@@ -258,14 +263,14 @@ async def test_client_that_has_received_the_end_gets_no_content(
     gateway: Gateway, name: str, status_codes: list[int]
 ) -> None:
     async with gateway(RUNS[name]) as http:
-        for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE_URL, STREAM)):
+        for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE_URL, STREAM_PARAMS)):
             all_events = await get_events(http, path, **params)
             ids = [str(event.id) for event in all_events[-2:]]
             responses = [await http.get(path, params=params, headers={"Last-Event-ID": id}) for id in ids]
             assert [response.status_code for response in responses] == status_codes, path
             assert (responses[0].text != "", responses[1].text) == (True, ""), path
         (number,) = sequence_numbers_of(all_events[-1:])
-        later_response = await http.get(RESPONSE_URL, params={**STREAM, "starting_after": str(number)})
+        later_response = await http.get(RESPONSE_URL, params={**STREAM_PARAMS, "starting_after": str(number)})
         assert (later_response.status_code, later_response.text) == (200, "")
 
 
@@ -318,8 +323,8 @@ async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
 async def test_response_stream_resumes_after_any_sequence_number(gateway: Gateway, name: str) -> None:
     run = RUNS[name]
     async with gateway(run) as http:
-        events = await get_events(http, RESPONSE_URL, **STREAM)
-        progress_events = await get_events(http, RESPONSE_URL, {"X-Stream-Progress": "full"}, **STREAM)
+        events = await get_events(http, RESPONSE_URL, **STREAM_PARAMS)
+        progress_events = await get_events(http, RESPONSE_URL, {"X-Stream-Progress": "full"}, **STREAM_PARAMS)
         numbers = sequence_numbers_of(events)
         assert numbers == sorted(set(numbers))
         assert events[0].content["type"] == "response.created"
@@ -330,21 +335,23 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
         )
         for cut_index, number in enumerate(numbers):
             events_before = events[: cut_index + 1]
-            later_events = await get_events(http, RESPONSE_URL, **STREAM, starting_after=number)
+            later_events = await get_events(http, RESPONSE_URL, **STREAM_PARAMS, starting_after=number)
             client_events = [*events_before, *later_events]
             assert sequence_numbers_of(client_events) == numbers or name == "answered"
             assert text_of(client_events) == text_of(events), cut_index
             assert other_events_of(client_events) == other_events_of(events), cut_index
-            later_events = await get_events(http, RESPONSE_URL, {"Last-Event-ID": str(events_before[-1].id)}, **STREAM)
+            later_events = await get_events(
+                http, RESPONSE_URL, {"Last-Event-ID": str(events_before[-1].id)}, **STREAM_PARAMS
+            )
             assert text_of([*events_before, *later_events]) == text_of(events), cut_index
 
 
 async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gateway) -> None:
     async with gateway(replace(ANSWERED_RUN, texts=(PartialText("answer", 1, "Osaka"),))) as http:
-        events = await get_events(http, RESPONSE_URL, **STREAM)
+        events = await get_events(http, RESPONSE_URL, **STREAM_PARAMS)
         number = next(event.content["sequence_number"] for event in events if event.content.get("delta") == "Osaka")
     async with gateway(replace(ANSWERED_RUN, texts=TEXTS[3:])) as http:
-        later_events = await get_events(http, RESPONSE_URL, **STREAM, starting_after=number)
+        later_events = await get_events(http, RESPONSE_URL, **STREAM_PARAMS, starting_after=number)
     assert text_of(later_events) == f"{ANSWER_RESTARTS}{ANSWER_TEXT}"
 
 
@@ -363,8 +370,8 @@ async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
     async with gateway(run) as http:
         joined_response = await post(first_event_id(path))
         assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN)
-        assert error_of(await post(id)) == (404, "not_found")
-        assert param_error_of(await post(id, **{"Idempotency-Key": "another"})) == (400, "Last-Event-ID")
+        assert status_and_code_of(await post(id)) == (404, "not_found")
+        assert status_and_param_of(await post(id, **{"Idempotency-Key": "another"})) == (400, "Last-Event-ID")
         assert run.started_ids == []
         for _ in range(2):
             response = await post(id, **{"Idempotency-Key": key})
@@ -392,7 +399,7 @@ async def test_invalid_event_id_is_rejected(offline_http: httpx.AsyncClient, pat
     for model in ("plan/double", "small"):
         body = {**BODIES[path], "model": model}
         response = await offline_http.post(path, json=body, headers={"Last-Event-ID": id})
-        assert code_and_param_of(response) == (400, "invalid_value", "Last-Event-ID")
+        assert status_code_and_param_of(response) == (400, "invalid_value", "Last-Event-ID")
 
 
 async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -> None:
@@ -437,7 +444,7 @@ async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, str
         assert expected == await progress_with(None, "progress") == await progress_with("content", "progress") != []
         for query, header in (("all", None), (None, "all")):
             response = await response_with(query, header)
-            assert param_error_of(response) == (400, "stream_progress")
+            assert status_and_param_of(response) == (400, "stream_progress")
             assert "content, progress, full" in response.json()["error"]["message"]
 
 
@@ -447,7 +454,7 @@ async def test_request_to_a_model_does_not_resume_a_run(gateway: Gateway, path: 
     async with gateway(ANSWERED_RUN) as http:
         response = await http.post(path, json=body, headers=headers)
         accepted_response = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
-    assert param_error_of(response) == (400, "Last-Event-ID")
+    assert status_and_param_of(response) == (400, "Last-Event-ID")
     assert (accepted_response.status_code, accepted_response.headers["x-run-id"]) == (200, RUN)
 
 
@@ -457,7 +464,7 @@ async def test_number_of_choices_other_than_one_is_rejected(gateway: Gateway) ->
     async with gateway(run) as http:
         for choices in (2, 0, True, False):
             response = await http.post(CHAT, json={**body, "n": choices})
-            assert param_error_of(response) == (400, "n"), choices
+            assert status_and_param_of(response) == (400, "n"), choices
         assert run.started_ids == []
         assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
 

@@ -14,7 +14,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
-from tests.unit.interfaces.http.conftest import async_updates, update
+from tests.unit.interfaces.http.conftest import async_updates, run_update
 
 VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, cursor=Cursor(1, 5))
 
@@ -58,9 +58,9 @@ async def events_of(*updates: RunUpdate | Exception) -> list[NamedEvent]:
 async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_changes() -> None:
     later_view = replace(VIEW, cursor=Cursor(1, 9))
     waiting_view = replace(later_view, status="waiting", has_waiting_marks=True)
-    first_update = update(VIEW, a=NodeStatus.RUNNING)
-    second_update = update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
-    events = await events_of(first_update, update(VIEW), second_update, update(waiting_view))
+    first_update = run_update(VIEW, a=NodeStatus.RUNNING)
+    second_update = run_update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
+    events = await events_of(first_update, run_update(VIEW), second_update, run_update(waiting_view))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     assert [(event.id, event.name) for event in events] == [*ids, ("1-9w", "run.waiting")]
     fields = {"run_id": "run-1", "attempts": 1}
@@ -71,14 +71,14 @@ async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_c
 
 async def test_end_event_has_status_and_error_and_an_error_event_has_no_id() -> None:
     error = {"code": "bad", "message": "It is."}
-    (end_event,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
+    (end_event,) = await events_of(run_update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (end_event.name, end_event.id) == ("run.failed", "1-5e")
     assert (end_event.content["status"], end_event.content["error"]) == ("failed", {"node_id": None, **error})
-    events = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
+    events = await events_of(run_update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
     assert [(event.id, event.name) for event in events] == [("1-5", "run.running"), (None, "error")]
     assert events[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
-        await events_of(update(VIEW), ZeroDivisionError())
+        await events_of(run_update(VIEW), ZeroDivisionError())
 
 
 def test_subscription_cursor_is_converted_to_text_and_back() -> None:
@@ -90,7 +90,7 @@ def test_subscription_cursor_is_converted_to_text_and_back() -> None:
 async def test_events_of_a_moment_are_encoded_once_for_all_clients() -> None:
     shared_values: dict[Any, Any] = {}
     ended_view = replace(VIEW, status="completed", is_closed=True)
-    shared_update = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
+    shared_update = replace(run_update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
 
     (first_text,), (second_text,) = await texts_of(shared_update), await texts_of(shared_update)
     assert first_text is second_text

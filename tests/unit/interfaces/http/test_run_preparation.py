@@ -38,7 +38,7 @@ def _context(folder: Path, worker_tools: ToolRegistry | None = None, templates: 
     return cast("GatewayContext", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
 
 
-def _start(
+def _run_start(
     context: GatewayContext,
     target: Target,
     conversation: Conversation,
@@ -48,34 +48,34 @@ def _start(
     return prepare_run_start(context, target, conversation, options=options, settings=settings)
 
 
-def _prepare(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
-    start = _start(_context(folder, WorkerTools().registry()), target, Conversation("Compare."), options)
+def _start_request(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
+    start = _run_start(_context(folder, WorkerTools().registry()), target, Conversation("Compare."), options)
     return cast("StartRequest", start.prepare(None))
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     target = Target("profile", "rounds")
     options = GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
-    start_request = _prepare(tmp_path, target, options)
+    start_request = _start_request(tmp_path, target, options)
     assert start_request.plan.extender is not None
     assert (start_request.plan.extender["max_rounds"], start_request.plan.extender["worker_timeout_s"]) == (4, 120)
     assert start_request.plan.deadline_s == start_request.options.deadline_s == 900
     assert start_request.options.owner == "me"
     # The source includes these options, so a request with other options does not count as a repetition.
     assert (start_request.source["max_rounds"], start_request.source["worker_timeout_s"]) == (4, 120)
-    default_start = _prepare(tmp_path, target, GatewayOptions())
+    default_start = _start_request(tmp_path, target, GatewayOptions())
     assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_the_profile_rounds_accepts_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     target = Target("profile", "plan")
-    assert _prepare(tmp_path, target, GatewayOptions(deadline_s=900)).options.deadline_s == 900
+    assert _start_request(tmp_path, target, GatewayOptions(deadline_s=900)).options.deadline_s == 900
     for options, param in (
         (GatewayOptions(max_rounds=4), "max_rounds"),
         (GatewayOptions(worker_timeout_s=9.0), "worker_timeout"),
     ):
         with pytest.raises(ApiError, match="profile/plan does not run in rounds") as error:
-            _prepare(tmp_path, target, options)
+            _start_request(tmp_path, target, options)
         assert (error.value.status, error.value.param) == (400, param)
 
 
@@ -100,7 +100,7 @@ def test_request_text_of_a_turn_has_the_title_and_inputs_of_the_plan(tmp_path: P
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declarations)), Target("plan", "double")
 
     def request_text(text: str, **options: Any) -> str:
-        return str(_start(context, target, Conversation(text), GatewayOptions(**options)).request)
+        return str(_run_start(context, target, Conversation(text), GatewayOptions(**options)).request)
 
     title = "(the plan Double a number)"
     assert request_text('{"number": 1}') == f'{title} {{"number": 1}}'
@@ -114,7 +114,7 @@ def test_request_text_of_a_turn_has_the_title_and_inputs_of_the_plan(tmp_path: P
 @pytest.mark.parametrize("profile", ["plan", "intents"])
 def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, profile: str) -> None:
     conversation = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
-    start_request = _start(_context(tmp_path), Target("profile", profile), conversation).prepare(None)
+    start_request = _run_start(_context(tmp_path), Target("profile", profile), conversation).prepare(None)
     assert start_request.plan.title == "List the files here."
     assert start_request.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
 
@@ -123,8 +123,8 @@ def test_run_has_the_output_schema_of_its_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
-    request = _start(context, target, conversation, settings=settings).prepare(None)
+    request = _run_start(context, target, conversation, settings=settings).prepare(None)
     assert goal_from_json(request.plan.extender).output_schema == request.source["output_schema"] == schema
     # Runs that started before this field existed have a goal without the field.
-    request = _start(context, target, conversation).prepare(None)
+    request = _run_start(context, target, conversation).prepare(None)
     assert "output_schema" not in {**(request.plan.extender or {}), **request.source}

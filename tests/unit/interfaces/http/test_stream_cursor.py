@@ -47,7 +47,7 @@ def test_event_id_contains_the_complete_cursor_and_fits_in_a_header(cursor: Stre
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
 def test_sequence_numbers_of_a_response_increase_and_contain_its_cursor(
-    texts: list[str], has_requests: bool, closing_events: int
+    texts: list[str], has_requests: bool, closing_event_count: int
 ) -> None:
     cursor, sent_cursors = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
@@ -60,7 +60,7 @@ def test_sequence_numbers_of_a_response_increase_and_contain_its_cursor(
     if has_requests:
         sent_cursors.append(cursor := replace(cursor, total_characters=cursor.total_characters + 6, closing_count=1))
     sent_cursors += [
-        cursor := replace(cursor, closing_count=closing_count) for closing_count in range(2, 2 + closing_events)
+        cursor := replace(cursor, closing_count=closing_count) for closing_count in range(2, 2 + closing_event_count)
     ]
     numbers = [sent_cursor.sequence_number for sent_cursor in sent_cursors]
     assert numbers == sorted(set(numbers))

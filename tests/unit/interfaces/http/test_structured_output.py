@@ -15,7 +15,7 @@ from dagwright.interfaces.http.feedback_calls import allows_answer_calls
 from dagwright.interfaces.http.request_fields import ChatBody
 from dagwright.interfaces.http.response_items import ResponseBody, to_chat_body
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch, output_form_of
-from tests.unit.interfaces.http.conftest import error_of, param_error_of
+from tests.unit.interfaces.http.conftest import status_and_code_of, status_and_param_of
 
 PERSON = {
     "type": "object",
@@ -68,7 +68,7 @@ Requests of the other modes use a response format.
 
 
 @pytest.mark.parametrize("recorded_request", REQUESTS, ids=lambda each: f"{each['client']} {each['mode']}")
-def test_output_form_of_recorded_requests(recorded_request: Any) -> None:
+def test_recorded_request_has_the_expected_output_form(recorded_request: Any) -> None:
     fields = {"model": "plan/double", **recorded_request["body"]}
     is_response = recorded_request["path"].endswith("/responses")
     form = form_of(response_chat_body(**fields) if is_response else ChatBody.model_validate(fields))
@@ -127,14 +127,14 @@ def _response_format(kind: str, **json_schema: Any) -> dict[str, Any]:
 async def test_unsupported_output_is_rejected(offline_http: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
     response = await offline_http.post("/v1/chat/completions", json=body)
-    assert param_error_of(response) == (400, param)
+    assert status_and_param_of(response) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
 async def test_schema_is_unsupported_for_intents_and_in_background(offline_http: httpx.AsyncClient, model: str) -> None:
     output_format = {"type": "json_schema", "name": "Person", "schema": PERSON}
     body = {"model": model, "input": "{}", "text": {"format": output_format}, "background": model == "plan/double"}
-    assert error_of(await offline_http.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
+    assert status_and_code_of(await offline_http.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
 def test_response_format_and_tool_choice_are_converted_for_chat_completions() -> None:

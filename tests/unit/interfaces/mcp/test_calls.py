@@ -37,7 +37,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 
-def _tool_call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
+def _new_tool_call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
     definition = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
     return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, definition)
@@ -46,15 +46,15 @@ def _tool_call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
 def test_arguments_set_run_id_and_wait_time_and_idempotency_key_is_the_default_run_id() -> None:
     meta = {IDEMPOTENCY_KEY_META: "key"}
     for tool in ("run_plan", "ask"):
-        call = _tool_call(tool, meta, run_id="mine", wait_s=3)
+        call = _new_tool_call(tool, meta, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
-        assert (_tool_call(tool, meta).run_id, _tool_call(tool).run_id) == ("key", None)
+        assert (_new_tool_call(tool, meta).run_id, _new_tool_call(tool).run_id) == ("key", None)
     # Inputs of a template are not options of the call, even if they have the names of options.
-    call = _tool_call("ship", meta, id="box-7", wait_s=3)
+    call = _new_tool_call("ship", meta, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", DEFAULT_WAIT_S)
-    assert [_tool_call("ship", invalid).run_id for invalid in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
+    assert [_new_tool_call("ship", invalid).run_id for invalid in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
     for tool in ("get_run", "answer_feedback"):
-        assert (_tool_call(tool, wait_s=0).wait_s, _tool_call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
+        assert (_new_tool_call(tool, wait_s=0).wait_s, _new_tool_call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
 
 
 class _Starter(RunStarter):
@@ -86,7 +86,7 @@ def _write_plan(folder: Path, name: str, *, tool: str = "calculator") -> None:
     (folder / f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
 
 
-async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
+async def _content_of_call(folder: Path, tool: str, **arguments: Any) -> Any:
     toolset = load_toolset(Settings(state_dir=folder))
     _write_plan(folder, "slow")
     tools = all_tools(load_templates(folder, toolset.declarations()), toolset.declarations())
@@ -97,19 +97,19 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
 
 async def test_run_plan_starts_either_a_template_or_a_plan(tmp_path: Path) -> None:
     template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
-    template_result = await _call_tool(tmp_path, RUN_PLAN, **template_arguments)
+    template_result = await _content_of_call(tmp_path, RUN_PLAN, **template_arguments)
     assert template_result == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
-    assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
+    assert (await _content_of_call(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for arguments in ({}, {"plan": {}, "template": "slow"}):
-        rejected_result = await _call_tool(tmp_path, RUN_PLAN, **arguments)
+        rejected_result = await _content_of_call(tmp_path, RUN_PLAN, **arguments)
         assert rejected_result == {"status": "bad_usage", "message": "send either `plan` or `template`"}
 
 
-async def test_runs_are_listed(tmp_path: Path) -> None:
+async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_path: Path) -> None:
     for list_arguments, expected_id in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
-        result = await _call_tool(tmp_path, LIST_RUNS, **list_arguments)
+        result = await _content_of_call(tmp_path, LIST_RUNS, **list_arguments)
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
-    rejected_result = await _call_tool(tmp_path, LIST_RUNS, status="runing")
+    rejected_result = await _content_of_call(tmp_path, LIST_RUNS, status="runing")
     assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
 
 
