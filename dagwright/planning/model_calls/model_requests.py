@@ -153,7 +153,7 @@ class OutputSchema:
     def to_json(self) -> Json:
         """Return the schema in its JSON form."""
         encoded = {"name": self.name, "schema": dict(self.schema)}
-        return encoded if self.is_enforced else {**encoded, "is_binding": False}
+        return encoded if self.is_enforced else {**encoded, "is_enforced": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
 
 
 def _output_from_json(encoded: Any) -> OutputSchema:
-    return OutputSchema(encoded["name"], encoded["schema"], is_enforced=encoded.get("is_binding") is not False)
+    return OutputSchema(encoded["name"], encoded["schema"], is_enforced=encoded.get("is_enforced") is not False)
 
 
 def _streamed_field_from_json(encoded: Any) -> str | None:

@@ -162,8 +162,8 @@ class Goal:
             "answer_prompt": self.answer_prompt,
             "replan_prompt": self.replan_prompt,
             "answer_schema": dict(self.answer_schema),
-            "plans": self.max_plans,
-            "replans": self.max_replans,
+            "max_plans": self.max_plans,
+            "max_replans": self.max_replans,
         }
         if config := self.config.to_json():
             encoded["config"] = config
@@ -186,12 +186,12 @@ def goal_from_json(encoded: Any) -> Goal:
         ValueError: the JSON is not a goal.
     """
     try:
-        max_plans, tools, schema = encoded.get("plans", DEFAULT_MAX_PLANS), encoded["tools"], encoded["schema"]
+        max_plans, tools, schema = encoded.get("max_plans", DEFAULT_MAX_PLANS), encoded["tools"], encoded["schema"]
         if type(max_plans) is not int or not 1 <= max_plans <= PLANS_LIMIT:
-            raise ValueError(f"plans: expected a number from 1 to {PLANS_LIMIT}, not {max_plans!r:.20}")
-        max_replans = encoded.get("replans", DEFAULT_MAX_REPLANS)
+            raise ValueError(f"max_plans: expected a number from 1 to {PLANS_LIMIT}, not {max_plans!r:.20}")
+        max_replans = encoded.get("max_replans", DEFAULT_MAX_REPLANS)
         if type(max_replans) is not int or not 0 <= max_replans <= REPLANS_LIMIT:
-            raise ValueError(f"replans: expected a number from 0 to {REPLANS_LIMIT}, not {max_replans!r:.20}")
+            raise ValueError(f"max_replans: expected a number from 0 to {REPLANS_LIMIT}, not {max_replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
         for name in ("answer_schema", "output_schema"):
