@@ -20,7 +20,7 @@ _LINK = "#{name}"
 _EVENT_TYPES = (
     "NodeEventDocument",
     "RunEventDocument",
-    "EndEvent",
+    "RunEndEvent",
     "ErrorEvent",
     "ProgressEvent",
     "ResponseEvent",

@@ -79,7 +79,7 @@ class RunEventDocument(OpenModel):
     notes: list[JsonObject]
 
 
-class EndEvent(RunEventDocument):
+class RunEndEvent(RunEventDocument):
     """Event `run.completed`, `run.failed` or `run.cancelled`: how the run ended."""
 
     error: RunError | None = None
@@ -137,9 +137,9 @@ RUN_EVENTS: Mapping[str, type[BaseModel]] = {
     "node.started": NodeEventDocument,
     "run.running": RunEventDocument,
     "run.waiting": RunEventDocument,
-    "run.completed": EndEvent,
-    "run.failed": EndEvent,
-    "run.cancelled": EndEvent,
+    "run.completed": RunEndEvent,
+    "run.failed": RunEndEvent,
+    "run.cancelled": RunEndEvent,
     "error": ErrorEvent,
 }
 """Event type of a run -> model of its data."""
@@ -155,7 +155,7 @@ ORCHESTRATION_EVENTS: Mapping[str, type[BaseModel]] = {
 _STREAM_MODELS: Sequence[type[BaseModel]] = (
     NodeEventDocument,
     RunEventDocument,
-    EndEvent,
+    RunEndEvent,
     OrchestrationEvent,
     ErrorEvent,
     ProgressEvent,

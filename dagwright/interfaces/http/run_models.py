@@ -105,7 +105,7 @@ class GraphDocument(BaseModel):
     notes: list[JsonObject]
 
 
-class WhyDocument(OpenModel):
+class ExplanationDocument(OpenModel):
     """Why a run or a node is in its state, as in `dagwright explain --json`, but with the field names of the API."""
 
     run_id: str

@@ -29,12 +29,12 @@ from dagwright.interfaces.http.run_documents import (
 )
 from dagwright.interfaces.http.run_models import (
     EVENT_STREAM_DOCS,
+    ExplanationDocument,
     GraphDocument,
     InputsDocument,
     NodeDocument,
     RunDocument,
     RunList,
-    WhyDocument,
     response_docs,
 )
 from dagwright.protocol.sessions import normalized_session_name
@@ -158,7 +158,7 @@ async def read_node(
 @router.get(
     "/v1/runs/{run_id}/explain",
     summary="Explain the state of a run",
-    responses=response_docs(WhyDocument, examples.EXPLANATION),
+    responses=response_docs(ExplanationDocument, examples.EXPLANATION),
 )
 async def explain(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None

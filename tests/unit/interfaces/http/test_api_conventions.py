@@ -40,7 +40,7 @@ def test_events_and_nodes_have_schemas() -> None:
         reference = event["properties"]["data"]["contentSchema"]["$ref"]
         schema_by_event[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
     expected = {"node.started": "NodeEventDocument", "run.waiting": "RunEventDocument"}
-    expected |= {"run.failed": "EndEvent", "error": "ErrorEvent"}
+    expected |= {"run.failed": "RunEndEvent", "error": "ErrorEvent"}
     assert expected.items() <= schema_by_event.items()
     assert {*schema_by_event.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
