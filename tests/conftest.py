@@ -20,7 +20,7 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `scripts/run_tests.py`."""
-    help_text = "run the test files that this file lists, shared with other processes"
+    help_text = "run the test files listed in this file; processes with the same list share the files"
     parser.addoption("--tests-from", type=Path, metavar="FILE", help=help_text)
     parser.addoption("--live-report", type=Path, metavar="FILE", help="write the progress of the tests to this file")
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets background processes ignore Ctrl-C. The commands that tests interrupt would inherit this setting.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # While tests are imported and collected, there is hardly any garbage. Collecting it took a third of that time.
+    # The import and collection of tests create hardly any garbage, but garbage collection took a third of their time.
     gc.set_threshold(100_000, 20, 100)
     # When a session ends, pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
     config.stash[gc_collect_iterations_key] = 1
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected modules and tests from garbage collection; checking them took a fifth of the test time."""
+    """Exclude all imported modules and tests from garbage collection, which took a fifth of the test time."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
@@ -62,7 +62,10 @@ def _text_with_markers(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test that lacks the marker of a server that it uses, or has a stage marker that its file omits."""
+    """Reject a test that uses a server without the marker of the server.
+
+    Also reject a test with a stage marker if `scripts/run_tests.py` cannot find the marker in the text of the file.
+    """
     for item in items:
         fixture_names = getattr(item, "fixturenames", [])
         if ("server" in fixture_names or "client" in fixture_names) and item.get_closest_marker("server") is None:

@@ -11,7 +11,7 @@ from dagwright.core.model.dialect import Dialect
 from dagwright.core.model.document import Document
 from dagwright.dialects import to_document
 from tests.conformance.kit import DIALECTS, problems_of, value_at
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.json_paths import paths_of, replace_at
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
@@ -28,7 +28,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(raw=values, dialect=st.sampled_from((None, *Dialect)))
 def test_any_json_value_is_a_document_or_is_rejected_with_existing_pointers(raw: Any, dialect: str | None) -> None:
     with suppress(PlanInvalid):
@@ -37,7 +37,7 @@ def test_any_json_value_is_a_document_or_is_rejected_with_existing_pointers(raw:
         value_at(raw, problem.pointer)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(st.data())
 def test_problems_of_a_changed_document_have_messages_and_existing_pointers(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
@@ -49,7 +49,7 @@ def test_problems_of_a_changed_document_have_messages_and_existing_pointers(data
         assert problem.message
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(raw=values)
 def test_problems_of_any_sub_plan_have_existing_pointers(raw: Any) -> None:
     plan = {"plan": 1, "nodes": [{"id": "sub", "plan": raw}]}

@@ -340,7 +340,9 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve_console: Serve
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        messages = [(message["role"], message["content"]) for message in gateway.models.calls[-1].body["messages"]]
+        messages = [
+            (message["role"], message["content"]) for message in gateway.model_server.calls[-1].body["messages"]
+        ]
         await page.reload()
         await expect(page.get_by_text("There is no session with this name")).to_be_visible()
     assert messages == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
@@ -367,7 +369,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("key")
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        assert len(gateway.models.calls) == 1
+        assert len(gateway.model_server.calls) == 1
         retry_notice = page.get_by_text("This page tries again by itself.")
         await send()
         await expect(retry_notice).to_contain_text("Rate limit reached")
@@ -375,7 +377,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         await expect(retry_notice).to_be_hidden()
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("The month is spent")
-        assert len(gateway.models.calls) == len(script)
+        assert len(gateway.model_server.calls) == len(script)
 
 
 async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: Browser) -> None:

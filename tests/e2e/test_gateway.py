@@ -59,7 +59,7 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
             metadata={"routing_mode": "direct", "trace": "7"},
         )
         completion = raw_response.parse()
-        (call,) = gateway.models.calls
+        (call,) = gateway.model_server.calls
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (raw_response.headers["x-routing-mode"], "x-run-id" in raw_response.headers) == ("direct", False)
     assert completion.usage is not None
@@ -76,7 +76,7 @@ async def test_routing_mode_orchestration_answers_a_request_to_a_model_with_a_ru
         )
         completion = raw_response.parse()
         view = await gateway.context.runs.reader(raw_response.headers["x-run-id"]).read()
-        called_models = {call.model for call in gateway.models.calls}
+        called_models = {call.model for call in gateway.model_server.calls}
     run_details: Any = completion.model_dump()["dagwright"]
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (completion.model, called_models) == ("large", {"large"})
@@ -96,7 +96,7 @@ async def test_routing_mode_auto_lets_the_model_choose_the_route(
     script = {"direct": ["Hello."], "orchestration": [SUM_PLAN, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as gateway:
         response = await gateway.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
-        purposes = [call.metadata.get("purpose") for call in gateway.models.calls]
+        purposes = [call.metadata.get("purpose") for call in gateway.model_server.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
     assert (response.headers["x-routing-mode"], purposes[0], len(purposes)) == (route, "route", call_count)
 
@@ -108,7 +108,7 @@ async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serv
         default_response = await gateway.post(CHAT, body)
         auto_response = await gateway.post(CHAT, {**body, "routing_mode": "auto"})
         run_response = await gateway.post(CHAT, {**body, "routing_mode": "orchestration"})
-        content = gateway.models.calls[0].body["messages"][0]["content"]
+        content = gateway.model_server.calls[0].body["messages"][0]["content"]
     assert (default_response.status_code, auto_response.status_code, content) == (200, 200, picture)
     assert (run_response.status_code, run_response.json()["error"]["code"]) == (400, "unsupported_content")
 
@@ -145,7 +145,7 @@ async def test_model_of_an_agent_gets_the_conversation(serve: Serve, tmp_path: P
                 {"role": "user", "content": "Write to {{tea.result}}."},
             ],
         )
-        (call,) = gateway.models.calls
+        (call,) = gateway.model_server.calls
     assert completion.choices[0].message.content == "Dear tea."
     prompt = call.messages[-1]["content"]
     assert "Assistant: I do." in prompt
@@ -158,7 +158,7 @@ async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> No
             *(gateway.chat("profile/plan", request, session_id="gateway-turns") for request in ("1 + 2?", "And again?"))
         )
         session = (await gateway.context.sessions.read("gateway-turns")).session
-        plan_calls = [call for call in gateway.models.calls if call.metadata["purpose"] == "plan"]
+        plan_calls = [call for call in gateway.model_server.calls if call.metadata["purpose"] == "plan"]
     assert sorted(each.json()["choices"][0]["message"]["content"] for each in responses) == ["It is 3.", "Still 3."]
     assert {each.headers["x-session-id"] for each in responses} == {"gateway-turns"}
     assert {turn.run_id for turn in session.turns} == {each.headers["x-run-id"] for each in responses}
@@ -173,7 +173,7 @@ async def test_repeated_idempotency_key_returns_the_same_run(serve: Serve) -> No
             await gateway.post(CHAT, chat_body("profile/plan", request), Idempotency_Key="gateway-key-1")
             for request in ("1 + 2?", "1 + 2?", "2 + 2?")
         ]
-        call_count = len(gateway.models.calls)
+        call_count = len(gateway.model_server.calls)
     assert first_response.json()["choices"] == repeated_response.json()["choices"]
     assert (first_response.headers["x-run-id"], call_count) == (repeated_response.headers["x-run-id"], 2)
     assert different_response.status_code == 409

@@ -46,10 +46,10 @@ async def test_javascript_client_handles_every_kind_of_response(serve: Serve, tm
     streams = actual.pop("streams")
     assert [stream["text"] for stream in streams.values()] == ["6", "6", "6"]
     assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run.completed")
-    assert actual.pop("progressOfResponse")[-1] == "run.completed"
+    assert actual.pop("responseEvents")[-1] == "run.completed"
     assert {"plan/asking", "plan/chain"} <= set(actual.pop("models"))
     assert actual == {
-        **{"whole": "6", "run": True, "helper": "6", "asked": ["tool_calls", "answer_feedback", "true"]},
-        **{"askedInStream": "answer_feedback", "response": "6", "fetched": "6", "responseHelper": "6"},
+        **{"complete": "6", "runIdsMatch": True, "helper": "6", "approval": ["tool_calls", "answer_feedback", "true"]},
+        **{"streamedApproval": "answer_feedback", "response": "6", "fetched": "6", "responseHelper": "6"},
         **{"streamedAgain": "6", "resumedStream": [True, "response.completed"], "error": [True, "model_not_found"]},
     }

@@ -29,7 +29,7 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
     async with serve(SUM_PLAN, "It is 3.") as gateway:
         response = await gateway.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
         fetched_response = await gateway.openai.responses.retrieve(response.id)
-        prompt = gateway.models.calls[0].text
+        prompt = gateway.model_server.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
     fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, fetched_response)]
     assert fields[0] == fields[1]
@@ -122,7 +122,7 @@ async def test_request_with_previous_response_id_gets_the_earlier_conversation(s
         session: Any = {"session_id": "gateway-responses"}
         response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
         next_response = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
-        plan_prompts = [call.text for call in gateway.models.calls if call.metadata["purpose"] == "plan"]
+        plan_prompts = [call.text for call in gateway.model_server.calls if call.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in plan_prompts] == [False, True, False, True]
     assert "How much is 1 + 2?" in plan_prompts[1]
     assert next_response.model_dump()["dagwright"]["session_id"] == "gateway-responses"

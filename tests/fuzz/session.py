@@ -136,7 +136,9 @@ async def open_session(client: Client, folder: Path) -> AsyncIterator[Session]:
     async with AsyncExitStack() as stack:
         runs_with_cache, runs_without_cache = [
             await stack.enter_async_context(
-                serving_runs(client, registry(), settings=Settings(state_dir=folder / name), workflow_cache=is_cached)
+                serving_runs(
+                    client, registry(), settings=Settings(state_dir=folder / name), has_workflow_cache=is_cached
+                )
             )
             for name, is_cached in (("cached", True), ("uncached", False))
         ]

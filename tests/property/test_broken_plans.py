@@ -16,7 +16,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_input import compiled_plan_from_json, plan_from_pages
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.json_paths import paths_of
 from tests.support.plan_building import check, node, plan_of
 
@@ -49,7 +49,7 @@ def _mutate(encoded: Any, random_source: random.Random) -> Any:
     return mutated_json
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@pytest.mark.parametrize("seed", range(example_count(40)))
 def test_plan_with_a_changed_page_is_rejected_or_runs_without_an_exception(seed: int) -> None:
     random_source = random.Random(seed)
     plan = compile_plan(check(_PLAN))
@@ -63,7 +63,7 @@ def test_plan_with_a_changed_page_is_rejected_or_runs_without_an_exception(seed:
         _run(create_scheduler(changed_plan, {}), random_source)
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@pytest.mark.parametrize("seed", range(example_count(40)))
 def test_changed_plan_is_rejected_or_runs_without_an_exception(seed: int) -> None:
     random_source = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))

@@ -28,7 +28,7 @@ from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.ready_calls import ReadyCall, next_call
 from tests.property.plan_model import PlanModel, Step, result_of
 from tests.property.plans import failing_ids_of, steps, without_times
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.plan_building import TOOLS, compiled_plan, plan_of
 
 _TOOLS = {**TOOLS, "short": ToolDeclaration("short", Effects.READ, batch=True)}
@@ -131,7 +131,7 @@ class Run:
         return document
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(plan_steps=batchable_steps(), data=st.data())
 def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step, ...], data: st.DataObject) -> None:
     failing_ids = failing_ids_of(plan_steps)

@@ -14,7 +14,7 @@ from dagwright.store.clean_up import (
     RetentionUnknown,
     removal_cutoff,
 )
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACE_ID = "32049b68-7872-4094-8e63-d0dd59896a83"
@@ -81,7 +81,7 @@ def cutoff_of(runs: list[ListedRun], retention: timedelta, *, now: datetime) -> 
     return removal_cutoff(namespace, owner_namespaces=[NAMESPACE_ID], now=now)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(st.data())
 def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
     now = START + data.draw(HOURS) + timedelta(days=200)

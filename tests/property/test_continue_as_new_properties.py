@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.property.plan_model import Step
 from tests.property.plans import Driver, positions, steps
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(
     plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), continue_as_new_counts=st.frozensets(st.integers(0, 12))
 )
@@ -28,7 +28,7 @@ def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits
     assert continued_driver.scheduler.records == uninterrupted_driver.scheduler.records
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 6), kind=st.sampled_from(["cancel", "abort"]))
 def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str

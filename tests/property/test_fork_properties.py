@@ -12,7 +12,7 @@ from dagwright.features.forks.planner import ForkDifferences, Source, find_reusa
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, positions, steps
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, record_of, restored_scheduler
 
 IDEMPOTENT_TOOLS = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
@@ -48,7 +48,7 @@ def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     return (*steps_of_fork, Step("new", reads=(steps_of_fork[0].id,) if steps_of_fork else ()))
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
 def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.graph import critical_path, cycles_of, dependents_of, levels_of
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.plan_building import check, node, plan_of, problems_of
 
 
@@ -60,7 +60,7 @@ def shortest_cycle_length(graph: list[list[int]], component: list[int]) -> int:
     raise AssertionError("the component has no cycle")
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(graph=graphs(limit=6))
 def test_each_cyclic_component_has_one_shortest_cycle_that_starts_at_the_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
@@ -74,13 +74,13 @@ def test_each_cyclic_component_has_one_shortest_cycle_that_starts_at_the_first_n
         assert cycle[0] == min(cycle)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(graph=graphs())
 def test_graph_has_levels_if_and_only_if_it_has_no_cycle(graph: list[list[int]]) -> None:
     assert (levels_of(graph) is None) == bool(cyclic_components(graph)) == bool(cycles_of(graph))
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(graph=acyclic_graphs())
 def test_levels_and_critical_path_come_from_the_longest_chains(graph: list[list[int]]) -> None:
     def chains_to(number: int) -> list[list[int]]:
@@ -103,7 +103,7 @@ def test_dependents_are_the_reversed_dependencies(graph: list[list[int]]) -> Non
     assert all(numbers == sorted(numbers) for numbers in dependents)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(graph=graphs(limit=6))
 def test_check_reports_the_cycles_in_plan_order_and_no_other_problem(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 pytestmark = pytest.mark.waits
 
 ROOT = Path(__file__).parents[2]
-SEEDS = max(2, examples(4))
+SEEDS = max(2, example_count(4))
 
 
 def output_with(seed: int) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dagwright_maritime.search.limits import Check, QueryLimits, QueryRejected
 from dagwright_maritime.search.read_only import parse_query
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.json_paths import paths_of, replace_at, value_at
 
 PREFIX = "goods"
@@ -270,7 +270,7 @@ def assert_only_reads_within_limits(query: Any) -> None:
         assert sort_options.keys() <= {"order", "missing"}
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(index=INDICES, body=BODIES)
 def test_any_accepted_query_only_reads_within_the_limits(index: Any, body: Any) -> None:
     query = parse_or_none(index, body)
@@ -278,7 +278,7 @@ def test_any_accepted_query_only_reads_within_the_limits(index: Any, body: Any) 
         assert_only_reads_within_limits(query)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(body=VALID_BODIES)
 def test_accepted_query_is_accepted_again_unchanged(body: Any) -> None:
     query = parse_or_none("goods-a", body)
@@ -326,7 +326,7 @@ def test_dangerous_key_is_rejected_unless_it_names_a_group(key: str) -> None:
             assert parse_or_none("goods-a", body) is None, path
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(valid_body=VALID_BODIES | st.just(VALID_BODY), data=st.data())
 def test_query_changed_at_one_path_is_rejected_or_only_reads(valid_body: Any, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(paths_of(valid_body)))

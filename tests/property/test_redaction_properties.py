@@ -17,7 +17,7 @@ from dagwright.tools import GiveUp
 from dagwright.tools.builtin.http import HttpCall, _send
 from dagwright.tools.redaction import MIN_LENGTH_INSIDE_WORDS, Redaction
 from dagwright.tools.testing import tool_context
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 PRINTABLE = st.characters(max_codepoint=0x1FFFF, exclude_categories=("Cs", "Cc", "Cn", "Co"))
 ASCII = st.sampled_from(string.printable[:95])
@@ -61,7 +61,7 @@ def httpx_forms(secret: str) -> dict[str, str]:
 
 
 @given(secret=SECRETS, before=st.text(ASCII, max_size=10), after=st.text(ASCII, max_size=10))
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=example_count(120), deadline=None)
 @example(secret="p{a}ss|w^rd`", before="", after="")
 @example(secret='a"b<c>d e', before="x", after="y")
 @example(secret="50%25 of % é", before="", after="")

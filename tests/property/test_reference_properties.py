@@ -25,7 +25,7 @@ from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.plan_model import as_text
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.plan_building import node, scheduler_of, start_ready_tasks
 
 # Characters with a meaning in references, paths or JSON, and other characters.
@@ -72,7 +72,7 @@ def escape(text: str) -> str:
     return text.replace("{{", "\\{{")
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(node_id=IDS, value_with_path=values_with_paths())
 def test_single_reference_resolves_to_the_typed_value(
     node_id: str, value_with_path: tuple[Any, tuple[str | int, ...], Any]
@@ -85,7 +85,7 @@ def test_single_reference_resolves_to_the_typed_value(
     assert (type(resolved_value), resolved_value) == (type(expected), expected)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last_text=TEXTS)
 def test_references_inside_text_resolve_like_in_a_simple_evaluator(
     pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last_text: str
@@ -101,7 +101,7 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
     assert resolve_template(template, scope=scope_of(results)) == expected + "." + last_text
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=example_count(120), deadline=None)
 @example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra_ids=["a.result}}{{b"])
 @example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra_ids=[])
 @example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra_ids=["a.result}} "])
@@ -118,7 +118,7 @@ def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], e
     assert results[0] == results[1]
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(ids=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
 def test_reference_refers_to_the_longest_matching_id(ids: list[str]) -> None:
     for node_id in ids:
@@ -130,13 +130,13 @@ def test_reference_refers_to_the_longest_matching_id(ids: list[str]) -> None:
         assert part.node == max(candidates, key=len)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(text=TEXTS)
 def test_text_without_a_reference_is_unchanged(text: str) -> None:
     assert parse_template(escape(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(value=JSON_VALUES | st.sampled_from(["{{a.result}}", "\\{{ {{secret.KEY}} $1", "{{PLACEHOLDER_x}}"]))
 def test_text_from_a_result_is_not_parsed(value: Any) -> None:
     scheduler = scheduler_of(

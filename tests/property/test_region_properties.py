@@ -39,7 +39,7 @@ from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from tests.property.plan_model import PlanModel, Step, result_of
 from tests.property.plans import failing_ids_of, positions, steps, without_times
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.memory_store import MemoryStore
 from tests.support.plan_building import compiled_plan, plan_of
 
@@ -210,7 +210,7 @@ def plans_of(plan_steps: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan,
     )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: tuple[Step, ...]) -> None:
     plan_without_regions, plan = plans_of(plan_steps)
@@ -241,7 +241,7 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: t
             )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan_steps=mixed_steps(), data=st.data(), batch_s=st.sampled_from([0.0, 10.0]), continues_as_new=st.booleans())
 def test_plan_ends_the_same_with_and_without_regions(
     plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool
@@ -261,7 +261,7 @@ def test_plan_ends_the_same_with_and_without_regions(
     assert len(node_ids) == len(set(node_ids)), "a reported node ran again"
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_regions_do_not_delay_pure_nodes(plan_steps: tuple[Step, ...]) -> None:
     """While no ordinary node ends, every node has the same status with and without regions."""
@@ -272,7 +272,7 @@ def test_regions_do_not_delay_pure_nodes(plan_steps: tuple[Step, ...]) -> None:
     assert Run(plan, failing_ids).run_pure_nodes(ordinary_ids) == expected_statuses
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) -> None:
     failing_ids = failing_ids_of(plan_steps)
@@ -283,7 +283,7 @@ def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) ->
     assert statuses <= {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(
     plan_steps=mixed_steps(),
     data=st.data(),

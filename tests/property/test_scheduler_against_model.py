@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from dagwright.core.model.states import NodeError, NodeStatus
 from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, positions, steps
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(
     plan=steps(),
     data=st.data(),
@@ -38,7 +38,7 @@ def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
     driver.assert_same_as_model()
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(
     plan=steps(),
     data=st.data(),
@@ -74,7 +74,7 @@ def test_stop_at_any_moment_ends_every_node(
         assert scheduler.state.error is not None
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...], data: st.DataObject) -> None:
     driver = Driver(plan, positions(data))
@@ -101,7 +101,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
     assert driver.node_statuses() == PlanModel(plan).final_statuses
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], data: st.DataObject) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)

@@ -15,7 +15,7 @@ from dagwright.features.commands.node_commands import AddNodes, CancelNode, Retr
 from dagwright.features.commands.steering import Cancel, Pause, Resume, RunCommand, SetLimits, apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.plan_building import (
     check,
     has_new_limits,
@@ -114,7 +114,7 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
         assert next_scheduler.features.deadline.deadline == scheduler.features.deadline.deadline
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(document=_plans(), data=st.data())
 def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any], data: st.DataObject) -> None:
     plan = compiled_form(check(document))

@@ -26,7 +26,7 @@ from dagwright.core.expressions.stored_values import (
     stored_to_json,
 )
 from dagwright.core.expressions.value_refs import bindings_of, encode, ref_for_display, value_from_json, value_to_json
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
 _TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (MAX_SMALL_VALUE_BYTES + 1), "z" * 40_000])
@@ -86,7 +86,7 @@ def _assert_same(actual: Any, expected: Any, value: Any) -> None:
     assert hydrated_result == expected or isinstance(expected, tuple)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(data=st.data())
 def test_path_gives_the_same_result_in_a_stored_value_as_in_the_inline_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -104,7 +104,7 @@ def test_path_gives_the_same_result_in_a_stored_value_as_in_the_inline_value(dat
             assert actual == expected, "a missing part gives the same error as in the complete value"
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(data=st.data())
 def test_path_gives_the_same_result_in_a_stored_part_as_in_the_inline_part(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -117,7 +117,7 @@ def test_path_gives_the_same_result_in_a_stored_part_as_in_the_inline_part(data:
     _assert_same(_get_or_error(actual, second_path), _get_or_error(expected, second_path), value)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(data=st.data())
 def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
@@ -185,7 +185,7 @@ def _fill_in(value: Any) -> Any:
     return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
 def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
     assert received_arguments == _fill_in(arguments)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=example_count(80), deadline=None)
 @given(value=_ARGUMENTS | _stored_values())
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})

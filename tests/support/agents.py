@@ -46,12 +46,12 @@ async def agent_runs(
     folder: Path,
     *,
     harness: CallHarness | None = None,
-    workflow_cache: bool = True,
+    has_workflow_cache: bool = True,
 ) -> AsyncIterator[Runs]:
     """Serve runs with a scripted model. At the end of the block, check and replay each run."""
     settings = model_settings(server, folder)
     registry = (harness or CallHarness()).registry()
-    async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
+    async with serving_runs(client, registry, settings=settings, has_workflow_cache=has_workflow_cache) as runs:
         yield runs
         await runs.check_runs()
 
@@ -86,7 +86,7 @@ def choice_with_text(text: str | None) -> Any:
 
 
 class _ChoiceWithText:
-    """Equal to each choice of a model response whose message has this text."""
+    """Equal to each choice (in a model response) whose message has this text."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text

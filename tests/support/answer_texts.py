@@ -35,7 +35,7 @@ def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) ->
 
 
 def held_model_answer(answer: str, gate: asyncio.Event) -> Any:
-    """Return a model's complete answer to a request, whose stream pauses after 28 characters until `gate` is set."""
+    """Return the JSON answer of a model to a request. After 28 characters of `answer`, the stream pauses for `gate`."""
     return held_answer(json.dumps({"answer": answer, "missing": []}), gate, pause_after=5)
 
 

@@ -1,6 +1,6 @@
 """Tools of the chaos tests, loaded by a worker process that the tests kill while the tools run.
 
-Most tools have a fault point, named by their argument: they create `<folder>/reached-<point>` and wait as long as
+Most tools have a fault point, which their argument names: they create `<folder>/reached-<point>` and wait as long as
 `<folder>/hold-<point>` exists. An effect is a row in SQLite, one for each idempotency key. Each attempt to make an
 effect is recorded, too.
 """
@@ -27,7 +27,7 @@ from dagwright.tools import AskPerson, context, tool, worker_tool
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that the test and its tools share."""
 LIVING_OBJECTS = "living-objects.json"
-"""File in this folder with the number of Python objects of each type in the worker."""
+"""File in the shared folder with the number of Python objects of each type in the worker."""
 
 _POLL_S = 0.02
 
@@ -109,7 +109,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`. It has no `end` if the worker died."""
+    """A call of `record_span`; without an `end` if the worker died during the call."""
 
     group: str
     pid: int
@@ -179,7 +179,7 @@ async def effect_then_hold(name: str) -> str:
 def short_effect(name: str, before: Any = None) -> str:
     """Make an effect, and then kill this worker if `<folder>/die-<name>` exists.
 
-    The tool has no fault point, because a call that waits there would leave its batch.
+    The tool has no fault point, because a call that waits leaves its batch.
     """
     _record_effect(name, has_key=True)
     kill_file = _folder() / f"die-{name}"

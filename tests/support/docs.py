@@ -1,4 +1,4 @@
-"""The fenced blocks of the documentation, and a folder like a clone in which they are run.
+"""Read the fenced blocks of the documentation, and run their commands in a folder like a fresh clone.
 
 A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). A title, as
 in ```yaml title="price.yaml", is a file name: the block is saved in that file, for the commands after the block.
@@ -37,8 +37,9 @@ _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILIN
 _COMMENT = re.compile(r"<!-- ([^>]*) -->\n\n?\Z")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _LINKED_NAMES = ("starter.py", "worker.py", ".venv")
+"""Files and folders that commands use through links."""
 _COPIED_FOLDERS = ("examples", "docs")
-"""Parts of the repository that commands use. Folders are copied, because file tools do not follow links."""
+"""Folders that commands use. They are copied, because file tools do not follow links."""
 
 _TRANSIENT_LINE = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
 _REPLACEMENTS = (

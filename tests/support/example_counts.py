@@ -8,6 +8,6 @@ import os
 _QUICK_RUN_DIVISOR = 8
 
 
-def examples(full_count: int) -> int:
+def example_count(full_count: int) -> int:
     """Return the value of `max_examples`; `full_count` is the value for `make test-all`."""
     return full_count if os.environ.get("TEST_EXAMPLES") == "full" else full_count // _QUICK_RUN_DIVISOR

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from dagwright.server import open_connection
 from dagwright.testing.fixtures import model_server
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.server import LiveServer, live_server
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _REMOVED_VARIABLE_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", 
 
 def pytest_configure() -> None:
     """Set the default number of examples of property tests."""
-    settings.register_profile("repository", max_examples=examples(100), deadline=None)
+    settings.register_profile("repository", max_examples=example_count(100), deadline=None)
     settings.load_profile("repository")
 
 

@@ -37,7 +37,7 @@ class Gateway:
 
     url: str
     context: GatewayContext
-    models: ModelServer
+    model_server: ModelServer
     openai: AsyncOpenAI
     http: httpx.AsyncClient
 
@@ -196,7 +196,7 @@ async def gateway(
             _serving_worker(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
             serving_app(create_app(context), listener, stop_event=context.stop_event),
-            # The clients load no certificates, which would take as long as the start of the gateway.
+            # The clients load no certificates: loading would take as long as the start of the gateway.
             DefaultAsyncHttpxClient(verify=False) as openai_http,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=openai_http) as openai,
             httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,

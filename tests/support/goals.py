@@ -66,7 +66,7 @@ def plan_text(*nodes: Any, **fields: Any) -> str:
 
 
 def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    """Return a node that calls a tool; `tool_node` also has other fields."""
+    """Return a node that calls a tool. Use `tool_node` for nodes with other fields."""
     return tool_node(node_id, tool, arguments=arguments)
 
 

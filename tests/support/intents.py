@@ -1,4 +1,4 @@
-"""Intents for tests, responses of models with intents, and plans of requests for intents."""
+"""Intents for tests, model responses with intents, and plans of runs with the profile `intents`."""
 
 import json
 from typing import Any

@@ -7,7 +7,7 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 
 
 class Ledger:
-    """Changes that the tools of a test make. Their names must be unique across tests.
+    """Changes that the tools of a test make. The names of changes must be unique across tests.
 
     Args:
         effective_changes: key of each change that is not undone -> name of the change.

@@ -39,7 +39,7 @@ async def _start(client: Client, name: str, memo: Mapping[str, Any], **attribute
 
 
 async def check_filters(connection: Connection) -> None:
-    """Check on the server of a connection that each filter of lists and inbox finds exactly the matching runs."""
+    """Check that each filter of run lists and of the inbox finds exactly the matching runs."""
     client, prefix = connection.client, uuid4().hex[:12]
     runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
     tags = {"of": prefix}
@@ -102,7 +102,7 @@ async def check_filters(connection: Connection) -> None:
 
 
 async def check_pages(connection: Connection) -> None:
-    """Check on the server of a connection that no run is skipped if runs end between two pages."""
+    """Check that a list of several pages skips no run if runs end between two pages."""
     client, prefix = connection.client, uuid4().hex[:12]
     runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
     run_filter, inbox_filter = RunFilter(tags={"of": prefix}), InboxFilter(assignee=f"ann-{prefix}")

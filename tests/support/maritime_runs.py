@@ -14,7 +14,7 @@ from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.agents import model_settings
 from tests.support.goals import checked_document
-from tests.support.rounds import continue_response, ref, sub_goal
+from tests.support.rounds import ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
@@ -79,20 +79,16 @@ def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
-def generated_query_goal(number: int, generator_number: int) -> dict[str, Any]:
+def generated_query_sub_goal(number: int, generator_number: int) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query=ref(generator_number, "es_query"))
 
 
-def query_goal(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
+def query_sub_goal(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 
-def results_goal(number: int, query_number: int) -> dict[str, Any]:
+def results_sub_goal(number: int, query_number: int) -> dict[str, Any]:
     return sub_goal(number, "show_results", es_results=ref(query_number, "es_results"))
-
-
-def round_response(*sub_goals: Mapping[str, Any]) -> str:
-    return continue_response(*sub_goals)
 
 
 def slot_value(document: Document, node: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Onboarding plans on the real server, with the real verbs and a separate database, and the rows that plans add."""
+"""Run onboarding plans on the real server, with the real verbs and a separate database."""
 
 import json
 import threading
@@ -92,7 +92,7 @@ class Onboarding:
 
 @asynccontextmanager
 async def onboarding(
-    client: Client, folder: Path, *, parties: str = PARTIES, workflow_cache: bool = True
+    client: Client, folder: Path, *, parties: str = PARTIES, has_workflow_cache: bool = True
 ) -> AsyncIterator[Onboarding]:
     """Serve onboarding plans on a database with `parties` (CSV). Replay all runs at the end of the block."""
     settings = Settings(state_dir=folder)
@@ -102,7 +102,9 @@ async def onboarding(
     report = load_parties(database, parties_file)
     assert not report.rejected, report.rejected
     try:
-        async with serving_runs(client, ToolRegistry.of(), settings=settings, workflow_cache=workflow_cache) as runs:
+        async with serving_runs(
+            client, ToolRegistry.of(), settings=settings, has_workflow_cache=has_workflow_cache
+        ) as runs:
             yield Onboarding(runs, database)
             await runs.check_runs()
     finally:
@@ -123,7 +125,7 @@ def activity_types_of(history: WorkflowHistory) -> list[str]:
 
 
 class WriteGates:
-    """Hold verbs in this process right before their transaction, by the ID of the node that calls the verb."""
+    """Hold calls of verbs in this process right before the transaction. The ID of the calling node names each gate."""
 
     def __init__(self) -> None:
         self.reached_nodes: list[str] = []

@@ -1,7 +1,8 @@
-"""A worker whose onboarding verbs stop at fault points named after the node of the call, with short heartbeat timeouts.
+"""A worker with short heartbeat timeouts, whose onboarding verbs wait at fault points.
 
-`NODE-before` is right before the transaction, `NODE-inside` at the end of the transaction before the commit, and
-`NODE-after` after the commit, before the result is reported.
+NODE is the ID of the node that calls the verb. `NODE-before` is right before the transaction,
+`NODE-inside` at the end of the transaction before the commit, and `NODE-after` after the commit, before the result is
+reported.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

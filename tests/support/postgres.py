@@ -1,4 +1,4 @@
-"""A private PostgreSQL cluster for tests in a temporary folder.
+"""A private PostgreSQL cluster in a temporary folder, for tests.
 
 `initdb` and the server refuse to run as root. If the tests run as root, both run as an unprivileged user.
 """

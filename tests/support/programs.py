@@ -27,7 +27,9 @@ from tests.support.forked_command import write_commands
 ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
 _INTERPRETER_VARIABLES: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
-"""Prefixes of variables that the interpreter reads only at its start. A forked process has those of the fork server."""
+"""Prefixes of variables that the interpreter reads only at its start.
+
+For these variables, a forked process uses the values of the fork server."""
 SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
 """Environment variable: folder of the fork server that `scripts/run_tests.py` runs for all its processes."""
 

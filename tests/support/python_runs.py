@@ -35,7 +35,7 @@ def services_of(runs: Runs, folder: Path) -> Services:
 
 
 class HarnessTools:
-    """Tools of a client whose worker has the tools of a harness."""
+    """The toolset of a client: the built-in tools, and the tools of a harness."""
 
     def __init__(self, harness: CallHarness, services: Services) -> None:
         self._toolset = with_tools(

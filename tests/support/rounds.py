@@ -91,13 +91,13 @@ class WorkerTools:
 
 @asynccontextmanager
 async def rounds_runs(
-    client: Client, folder: Path, *script: Any, worker_tools: WorkerTools | None = None, workflow_cache: bool = True
+    client: Client, folder: Path, *script: Any, worker_tools: WorkerTools | None = None, has_workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
     """Serve questions with a scripted model. At the end of the block, check and replay each run."""
     async with ModelServer(*script) as server:
         settings = model_settings(server, folder)
         registry = (worker_tools or WorkerTools()).registry()
-        async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
+        async with serving_runs(client, registry, settings=settings, has_workflow_cache=has_workflow_cache) as runs:
             yield server, runs
             await runs.check_runs()
 

@@ -63,7 +63,7 @@ from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]
 
-without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncached"], indirect=True)
+without_cache = pytest.mark.parametrize("has_workflow_cache", [False], ids=["uncached"], indirect=True)
 """Run a test on a worker without a workflow cache: each workflow task replays the whole history.
 
 Use it for tests of messages, cancellation and continue-as-new in which the order of events depends on eviction. All
@@ -90,8 +90,10 @@ over 2 MB of results."""
 
 
 DEADLOCK = "[TMPRL1101]"
-"""The SDK's code for a workflow task of over two seconds. It measures elapsed time: on a busy machine, a task with half
-a second of work may fail. A task that always takes longer is retried without end, so its run never ends."""
+"""The SDK's error code for a workflow task of over two seconds.
+
+The SDK measures elapsed time: on a busy machine, a task with half a second of work may fail. A task that always takes
+longer is retried without end, so its run never ends."""
 
 _STUCK_AFTER_S = 300.0
 """Much longer than any run takes on a busy machine."""
@@ -165,7 +167,7 @@ class Runs:
         """Check all runs that were started since the last check.
 
         Args:
-            allowed_failure: part of the reason for which a workflow task may fail.
+            allowed_failure: a workflow task may fail if its failure contains this text.
         """
         handles, self._unchecked_handles = self._unchecked_handles, []
         for handle in handles:
@@ -178,22 +180,22 @@ async def serving_runs(
     registry: ToolRegistry,
     *,
     settings: Settings,
-    workflow_cache: bool = True,
-    deadlock_detection: bool = False,
+    has_workflow_cache: bool = True,
+    detects_deadlocks: bool = False,
     queue: str | None = None,
 ) -> AsyncIterator[Runs]:
     """Serve the tools of `registry` and plans on separate queues.
 
     Args:
-        workflow_cache: whether the workers cache workflows; if not, each workflow task replays the whole execution.
-        deadlock_detection: whether a workflow task of over two seconds fails. Off, because the SDK measures elapsed
-            time, and half a second of work may take two seconds on a busy machine.
+        has_workflow_cache: whether the workers cache workflows; if not, each workflow task replays the whole execution.
+        detects_deadlocks: whether a workflow task of over two seconds fails. The default is False, because the SDK
+            measures elapsed time, and half a second of work may take two seconds on a busy machine.
         queue: name of the task queue, which successive workers may share; by default a new name.
     """
     task_queue = queue or f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
-    worker_class = partial(Worker, debug_mode=not deadlock_detection)
-    if not workflow_cache:
+    worker_class = partial(Worker, debug_mode=not detects_deadlocks)
+    if not has_workflow_cache:
         worker_class = partial(worker_class, max_cached_workflows=0)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(ModelClients(toolset.models))
@@ -310,7 +312,7 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
 
 
 async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Wait for the end of a run, and return the histories of its executions, starting with that of the handle."""
+    """Wait for the end of a run, and return the histories of its executions. The execution of the handle is first."""
     await _wait_for_end(handle)
     run_id = handle.run_id or handle.first_execution_run_id
     histories: list[WorkflowHistory] = []

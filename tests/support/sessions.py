@@ -1,4 +1,4 @@
-"""Sessions in tests, served by the workers of this process. A tool stores its result in the session as `@cbu`."""
+"""Sessions in tests, served by the workers of this process. The tool `name_fund` sets the session name `@cbu`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -81,13 +81,13 @@ def _fill_arguments(node: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str
 
 @asynccontextmanager
 async def session_harness(
-    client: Client, folder: Path, *, workflow_cache: bool = True
+    client: Client, folder: Path, *, has_workflow_cache: bool = True
 ) -> AsyncIterator[SessionHarness]:
     """Serve sessions. At the end of the block, check and replay closed sessions."""
     harness = CallHarness()
     registry = ToolRegistry.of(*harness.registry(), name_fund)
     async with serving_runs(
-        client, registry, settings=Settings(state_dir=folder), workflow_cache=workflow_cache
+        client, registry, settings=Settings(state_dir=folder), has_workflow_cache=has_workflow_cache
     ) as runs:
         yield SessionHarness(client, runs, harness)
         await runs.check_runs()

@@ -70,7 +70,7 @@ async def test_each_log_line_of_an_attempt_has_the_ids_of_the_attempt(capsys: py
     ]
 
 
-def test_log_lines_of_temporal_have_the_ids_of_their_records(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_of_temporal_have_the_run_id_and_node_id(capsys: pytest.CaptureFixture[str]) -> None:
     workflow_fields = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
     activity_fields = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
     workflow_extra = {"temporal_workflow": workflow_fields, "node_id": "fetch"}

@@ -12,7 +12,7 @@ from _pytest.mark.expression import Expression
 
 from scripts import run_tests
 from scripts.run_tests import FOREIGN_MARKERS, Report, Stage, all_stages, files_of, read_report, summarize
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.shared_files import SharedFiles
 
 _MARKERS = ("server", "waits", "slow", "alone", *FOREIGN_MARKERS)
@@ -150,7 +150,7 @@ def test_report_of_a_killed_process_has_its_failures_and_its_running_test(tmp_pa
     assert read_report(path) == Report({"test_c.py": 0.25}, 1, [], is_complete=True)
 
 
-def test_retry_that_does_not_run_all_tests_disproves_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_test_stays_failed_if_its_retry_crashes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "test_it.py").write_text("pytest.mark.alone", encoding="utf-8")
     exit_codes = [1, run_tests.CRASHED]
 
@@ -171,7 +171,9 @@ def test_retry_that_does_not_run_all_tests_disproves_no_failure(folder: Path, mo
         *(("--minutes=0", "6"), ("--minutes=nan", "6"), ("tests", "0"), ("tests", "many"), ("tests", "")),
     ],
 )
-def test_invalid_option_is_rejected(argument: str, processes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_argument_or_process_count_is_rejected(
+    argument: str, processes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PROCESSES", processes)
     monkeypatch.setattr("sys.argv", ["run_tests.py", argument])
     with pytest.raises(SystemExit) as error:
@@ -201,22 +203,22 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
 
 
 @pytest.mark.parametrize(
-    ("stages", "count", "test_count"), [("fast,server,alone", 10, 1), ("fast,slow", 80, 1), ("fast", 10, 0)]
+    ("stages", "expected_count", "test_count"), [("fast,server,alone", 10, 1), ("fast,slow", 80, 1), ("fast", 10, 0)]
 )
 def test_run_with_the_slow_stage_uses_all_examples_and_a_run_without_tests_fails(
-    stages: str, count: int, test_count: int, monkeypatch: pytest.MonkeyPatch
+    stages: str, expected_count: int, test_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts: list[int] = []
+    example_counts: list[int] = []
 
-    def store_count(stage: Stage, *_: object) -> None:
-        counts.append(examples(80))
+    def store_example_count(stage: Stage, *_: object) -> None:
+        example_counts.append(example_count(80))
         stage.exit_code, stage.test_count = 0, test_count
 
     monkeypatch.setenv("TEST_EXAMPLES", "")
     monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "")
-    monkeypatch.setattr(run_tests, "run_stage", store_count)
+    monkeypatch.setattr(run_tests, "run_stage", store_example_count)
     monkeypatch.setattr(run_tests, "install_server", lambda: None)
     monkeypatch.setattr(run_tests, "fork_server", nullcontext)
     assert run_tests.main() == (0 if test_count else 1)
-    assert counts == [count] * len(stages.split(","))
+    assert example_counts == [expected_count] * len(stages.split(","))

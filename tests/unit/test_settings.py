@@ -1,4 +1,4 @@
-"""Settings: variables of the environment, and their defaults."""
+"""Settings: environment variables and defaults."""
 
 from pathlib import Path
 from typing import Any
@@ -230,4 +230,4 @@ def test_settings_are_frozen_and_hide_their_keys(monkeypatch: pytest.MonkeyPatch
     settings = load_settings()
     assert "very-secret" not in repr(settings)
     with pytest.raises(ValidationError, match="frozen"):
-        settings.task_queue = "other"  # type: ignore[misc]  # the plugin knows that the class is frozen
+        settings.task_queue = "other"  # type: ignore[misc]  # mypy knows that the class is frozen

@@ -43,20 +43,20 @@ async def uncached_runs(
     client: Client, harness: CallHarness, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
-    async with serving_runs(client, harness.registry(), settings=settings, workflow_cache=False) as runs:
+    async with serving_runs(client, harness.registry(), settings=settings, has_workflow_cache=False) as runs:
         yield runs
 
 
 @pytest.fixture
-def workflow_cache(request: pytest.FixtureRequest) -> bool:
+def has_workflow_cache(request: pytest.FixtureRequest) -> bool:
     """Whether the worker caches workflows: false only in tests marked `without_cache`."""
     return bool(getattr(request, "param", True))
 
 
 @pytest.fixture
-def served_runs(request: pytest.FixtureRequest, *, workflow_cache: bool) -> Runs:
+def served_runs(request: pytest.FixtureRequest, *, has_workflow_cache: bool) -> Runs:
     """Runs of the worker with or without a workflow cache. Each worker starts when it is first used."""
-    return cast(Runs, request.getfixturevalue("cached_runs" if workflow_cache else "uncached_runs"))
+    return cast(Runs, request.getfixturevalue("cached_runs" if has_workflow_cache else "uncached_runs"))
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ async def deadlock_checked_runs(
 ) -> AsyncIterator[Runs]:
     """Runs of a worker on which a workflow task of over two seconds fails."""
     settings = Settings(state_dir=tmp_path_factory.mktemp("deadlock-detection"))
-    async with serving_runs(client, harness.registry(), settings=settings, deadlock_detection=True) as runs:
+    async with serving_runs(client, harness.registry(), settings=settings, detects_deadlocks=True) as runs:
         yield runs
 
 

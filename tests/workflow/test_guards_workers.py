@@ -120,7 +120,7 @@ async def test_concurrent_workflow_tasks_are_limited(client: Client, harness: Ca
     slow_code = _SlowWorkflowCode()
     with patch.object(run_plan, "run_input_from_json", slow_code.read_input):
         async with serving_runs(
-            client, harness.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
+            client, harness.registry(), settings=Settings(state_dir=tmp_path), detects_deadlocks=True
         ) as runs:
             plan = {"nodes": [call("a", "echo", text="hello")]}
             handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUN_COUNT)))

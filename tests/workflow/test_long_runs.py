@@ -85,7 +85,7 @@ async def uncached_runs(
     short_history_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
-    async with serving_runs(short_history_client, registry, settings=settings, workflow_cache=False) as runs:
+    async with serving_runs(short_history_client, registry, settings=settings, has_workflow_cache=False) as runs:
         yield runs
 
 

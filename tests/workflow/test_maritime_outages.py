@@ -18,17 +18,24 @@ from tests.support.goals import checked_document
 from tests.support.maritime_runs import (
     SCRIPTS,
     answer_question,
-    generated_query_goal,
+    generated_query_sub_goal,
     maritime_runs,
     query,
-    query_goal,
-    results_goal,
-    round_response,
+    query_sub_goal,
+    results_sub_goal,
     slot_value,
     start_question,
     worker_response,
 )
-from tests.support.rounds import done_response, failed_response, prompt_of, ref, sub_goal, sub_goal_statuses_of
+from tests.support.rounds import (
+    continue_response,
+    done_response,
+    failed_response,
+    prompt_of,
+    ref,
+    sub_goal,
+    sub_goal_statuses_of,
+)
 from tests.support.search import LiveSearch, Maritime, load_maritime
 from tests.support.server_proxies import server_proxy
 
@@ -45,8 +52,8 @@ async def test_additional_worker_tool_explains_a_query_without_results(
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        round_response(query_goal(1, maritime, body)),
-        round_response(explanation),
+        continue_response(query_sub_goal(1, maritime, body)),
+        continue_response(explanation),
         done_response(why=ref(2, "why_nothing")),
     )
     additional_tools = load_tools([str(SCRIPTS / "why_nothing.py")])
@@ -72,7 +79,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
         await direct_client.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        round_response(query_goal(1, maritime, {"query": HOUSTON_FILTER}), results_goal(2, 1)),
+        continue_response(query_sub_goal(1, maritime, {"query": HOUSTON_FILTER}), results_sub_goal(2, 1)),
         failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
@@ -125,7 +132,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
     )
     script = (
         "Show shipments to Houston.",
-        round_response(query_generation, generated_query_goal(2, 1), results_goal(3, 2)),
+        continue_response(query_generation, generated_query_sub_goal(2, 1), results_sub_goal(3, 2)),
         done_response(table=ref(3, "formatted_results")),
         worker_response("sg1", query(body), release_event=release_response),
     )

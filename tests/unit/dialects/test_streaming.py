@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.plan_streaming import JsonStepParser, StreamedStep
 from dagwright.dialects.written_text import read_written_json
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet="ab{}[]\"'\\,:/#*“”‘’\n\u00e9😀", max_size=8),
@@ -41,7 +41,7 @@ _PROSE, _THOUGHT = "As [1] says:\n\n{}\nDone {{x}}.", '<think>{{"nodes": [{{"id"
 SURROUNDING_TEXTS = ("{}", "```json\n{}\n```", _PROSE, _THOUGHT, "\ufeff  {}")
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(data=st.data())
 def test_streamed_steps_equal_the_steps_of_the_complete_text_for_any_split(data: st.DataObject) -> None:
     nodes = data.draw(entries)

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, limit_repairs, summarize_repairs
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 NODE = '{"id": "a", "tool": "t"}'
 TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "search", "send_mail", "calculator")}
@@ -236,13 +236,13 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=example_count(200), deadline=None)
 @given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
 def test_strict_json_is_parsed_without_repairs(value: Any, ascii_only: bool) -> None:
     assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(data=st.data())
 def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
     node_ids = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
@@ -258,7 +258,7 @@ def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
     assert set(value) <= {"plan", "nodes", "output"}
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(st.text(alphabet="{}[]\"',:\\ \n$1a#/*“”.-`", max_size=60))
 def test_any_text_is_parsed_or_rejected_with_plan_invalid(text: str) -> None:
     with contextlib.suppress(PlanInvalid):

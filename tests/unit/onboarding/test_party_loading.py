@@ -16,7 +16,7 @@ from dagwright_onboarding.overview import RowKind, read_overview
 from dagwright_onboarding.party_file import PartiesUnreadable, RejectedRow, read_parties
 from dagwright_onboarding.party_loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.simple_rows import SimpleRows
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 from tests.support.parties import Load, find, find_names
 
 pytestmark = pytest.mark.waits
@@ -363,7 +363,7 @@ def without_random_ids(report: LoadReport) -> LoadReport:
     return replace(report, rejected=rejected_rows, duplicates=duplicates)
 
 
-@pytest.mark.parametrize("seed", range(max(2, examples(6))))
+@pytest.mark.parametrize("seed", range(max(2, example_count(6))))
 def test_batched_load_has_the_result_of_a_load_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

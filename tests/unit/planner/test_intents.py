@@ -124,7 +124,7 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
 _CYCLE = [intent("cbu.ensure", name="A", refs={"related-to": f"@result_{number}"}) for number in (2, 1)]
 _CYCLE_TEXT = "CircularDependencyError: @result_1 → @result_2 → @result_1"
 _CONTEXT_TEXT = "intent 1: 'cbu-id' is @fund, which the session does not have"
-_GOLD_INTENT = intent("cbu.add-product", product="GOLD", refs={"cbu-id": "@cbu"})
+_UNKNOWN_PRODUCT_INTENT = intent("cbu.add-product", product="GOLD", refs={"cbu-id": "@cbu"})
 _SECRET_INTENT = intent("cbu.ensure", name="{{secret.TOKEN}}")
 
 
@@ -134,7 +134,7 @@ _SECRET_INTENT = intent("cbu.ensure", name="{{secret.TOKEN}}")
         (_CYCLE, "cycle", "/intents/0", _CYCLE_TEXT),
         ([custody_intent("@fund")], "missing_context", "/intents/0/refs/cbu-id", _CONTEXT_TEXT),
         ([intent("fund.close", name="x")], "unknown_tool", "/intents/0/verb", "there is no tool 'fund.close'"),
-        ([_GOLD_INTENT], "invalid_arguments", "/intents/0/params/product", ""),
+        ([_UNKNOWN_PRODUCT_INTENT], "invalid_arguments", "/intents/0/params/product", ""),
         ([_SECRET_INTENT], "invalid_reference", "/intents/0", "cannot name secrets"),
         ([FUND_INTENT] * 201, "too_large", "/intents", "there are 201 intents; at most 200 are allowed"),
     ],
@@ -343,7 +343,7 @@ def test_goal_has_all_fields_of_the_profile() -> None:
     assert (goal.profile, goal.confidence, goal.max_replans, goal.streams) == ("intents", 0.8, 0, False)
     assert goal.context == {"cbu": {"id": "prt_1"}, "manco": manco}
     assert goal_from_json(goal.to_json()) == goal
-    # Session names may also be passed separately. Names in the request override them.
+    # The argument `context` may also have session names. If both have a name, the document has priority.
     document = {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}}
     plan = goal_from_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
     assert goal_from_json(plan.extender).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}

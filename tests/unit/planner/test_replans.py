@@ -110,7 +110,7 @@ def test_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan()
     assert replan_title(actual, count=2, max_replans=3) == title
 
 
-def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
+def test_new_node_starts_early_if_its_dependencies_have_completed() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
     replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 

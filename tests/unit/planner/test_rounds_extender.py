@@ -37,7 +37,7 @@ DONE = done_response(all=ref(9, "clarification"))
 GIVE_UP = failed_response("no")
 FAILURE = NodeError("tool_failed", "no")
 WorkerResults = Mapping[str, Any]
-FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": FAILURE}
+FIRST_SUB_GOAL_FAILURE: WorkerResults = {"sg1": FAILURE}
 
 
 class RoundsRun:
@@ -46,6 +46,7 @@ class RoundsRun:
     Args:
         planner_answers: the answers of the planner, in order.
         worker_results: node id -> the outputs of the worker tool, or the error of the node.
+        prompts: node id of a planner call -> its prompt. `argument_sizes` and `known_sub_goal_ids` have the same keys.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class RoundsRun:
         self.worker_results: WorkerResults = worker_results or {}
         self.prompts: dict[str, str] = {}
         self.argument_sizes: dict[str, int] = {}
-        self.known_ids: dict[str, list[int]] = {}
+        self.known_sub_goal_ids: dict[str, list[int]] = {}
 
     def _scheduler(self) -> RunScheduler:
         scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
@@ -99,7 +100,7 @@ class RoundsRun:
         if isinstance(answer, NodeError):
             return answer
         context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round_context"])))
-        self.known_ids[node] = [sub_goal.id for sub_goal in context.known]
+        self.known_sub_goal_ids[node] = [sub_goal.id for sub_goal in context.known]
         return {**_model_response(answer), "parsed_round": parse_round(None, answer, context)}
 
     @staticmethod
@@ -162,7 +163,7 @@ def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all
     assert run.scheduler.output() == ("x", None)
 
 
-def test_run_continues_as_new_after_each_step() -> None:
+def test_run_that_continues_as_new_after_each_step_has_the_same_steps() -> None:
     answers = (continue_response(PICK_MAERSK, CLARIFY), "No.", continue_response(PICK_EVERGREEN), DONE)
     expected = RoundsRun(*answers).run_to_end()
     run = RoundsRun(*answers)
@@ -180,10 +181,10 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
         continue_response(PICK_EVERGREEN),
         continue_response(PICK_MAERSK),
         DONE,
-        worker_results=FIRST_SUB_GOAL_FAILS,
+        worker_results=FIRST_SUB_GOAL_FAILURE,
     )
     assert run.run_to_end()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
-    assert run.known_ids == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
+    assert run.known_sub_goal_ids == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
     assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in run.prompts["plan#3"]
     assert run.scheduler.status() is RunStatus.COMPLETED
 
@@ -194,7 +195,7 @@ def retry_while_planning(command: RetryNode) -> tuple[RoundsRun, list[Task], lis
     Return the run, the tasks of the planner and the tasks of the retry.
     """
     new_answer = continue_response(PICK_MAERSK, sub_goal(5, "pick", name="MSC"))
-    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), new_answer, DONE, worker_results=FIRST_SUB_GOAL_FAILS)
+    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), new_answer, DONE, worker_results=FIRST_SUB_GOAL_FAILURE)
     planner_tasks = run.start_second_planner_call()
     run.worker_results = {}
     assert [task.id for task in planner_tasks] == ["plan#2"]
@@ -208,7 +209,7 @@ def test_manually_restarted_sub_goal_does_not_delay_other_sub_goals(ends_before_
     assert [task.id for task in retried_tasks] == ["sg1#2"]
     for tasks in (retried_tasks, planner_tasks) if ends_before_planner else (planner_tasks, retried_tasks):
         run.end(tasks)
-    task_ids = [task for step in run.run_to_end() for task in step]
+    task_ids = [task_id for step in run.run_to_end() for task_id in step]
     assert "sg5" in task_ids
     assert run.scheduler.status() is RunStatus.COMPLETED
     assert run.planner_answers == ()
@@ -218,8 +219,8 @@ def test_manually_completed_sub_goal_is_not_started_again_by_the_planner() -> No
     run, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1"))
     assert [task.id for task in retried_tasks] == ["sg1"]
     run.end([*retried_tasks, *planner_tasks])
-    task_ids = [task for step in run.run_to_end() for task in step]
-    assert [task for task in task_ids if task.startswith("sg")] == ["sg5"]
+    task_ids = [task_id for step in run.run_to_end() for task_id in step]
+    assert [task_id for task_id in task_ids if task_id.startswith("sg")] == ["sg5"]
     assert run.scheduler.status() is RunStatus.COMPLETED
 
 
@@ -248,9 +249,9 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     assert _result_statuses(run) == expected
     # Sub-goal 3 waits in the first round, and starts in the second.
     answers = (continue_response(PICK_MAERSK, ADD_UP), continue_response(PICK_MAERSK), GIVE_UP)
-    run = ended_run(*answers, worker_results=FIRST_SUB_GOAL_FAILS)
+    run = ended_run(*answers, worker_results=FIRST_SUB_GOAL_FAILURE)
     assert _result_statuses(run) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), DONE, worker_results=FIRST_SUB_GOAL_FAILS)
+    run = RoundsRun(continue_response(PICK_MAERSK, CLARIFY), DONE, worker_results=FIRST_SUB_GOAL_FAILURE)
     planner_tasks = run.start_second_planner_call()
     apply_command(RetryNode("sg1", {"name": "Hapag"}), run.scheduler, at=run.now)
     run.worker_results = {}
@@ -435,7 +436,7 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     assert {
         name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in accepts_result
     } == accepts_result
-    run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), GIVE_UP, worker_results=FIRST_SUB_GOAL_FAILS)
+    run = RoundsRun(continue_response(PICK_MAERSK, ADD_UP), GIVE_UP, worker_results=FIRST_SUB_GOAL_FAILURE)
     planner_tasks = run.start_second_planner_call()
     message_start = "the result of 'sg1' must have exactly these slots (some may be null): numbers; "
     for result, message in (

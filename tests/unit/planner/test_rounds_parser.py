@@ -116,7 +116,7 @@ def problems_of_sub_goal(new_sub_goal: Any, *existing_sub_goals: KnownSubGoal) -
     return problems_of(continue_response(new_sub_goal), *existing_sub_goals)
 
 
-def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
+def test_parsed_sub_goals_include_the_outputs_of_their_worker_tools() -> None:
     actual = parse(
         continue_response(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
@@ -212,7 +212,7 @@ def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None
         {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
         sub_goal(2, "add_up"),
         sub_goal(3, "show", total=ref(9, "total")),
-        # The slots of a sub-goal with an unknown worker are unknown, so a reference to them is not a problem.
+        # The slots of an unknown worker tool are unknown, so a reference to such a slot is not a problem.
         sub_goal(4, "show", total=ref(1, "total")),
     )
     assert problems_of(answer) == [
@@ -327,7 +327,7 @@ def test_sub_goal_with_the_same_work_is_a_repetition(
     assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
-def test_done_needs_existing_slots_and_a_deliverable() -> None:
+def test_done_answer_needs_existing_slots_and_a_deliverable() -> None:
     existing_sub_goals = (
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "show", total=1),
@@ -354,7 +354,7 @@ def test_excess_sub_goals_and_truncated_answers_are_rejected() -> None:
     assert problems_of(answer.rpartition("yyyyyyyy")[0])[0][0] == "truncated"
 
 
-def _with_params(params: str) -> dict[str, Any]:
+def _answer_with_params(params: str) -> dict[str, Any]:
     return {"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "description": "", "params": params}]}
 
 
@@ -379,7 +379,7 @@ def parse_as_value_and_text(answer: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_unstorable_json_text_in_an_answer_is_rejected(params: str, code: str) -> None:
-    for actual in parse_as_value_and_text(_with_params(params)):
+    for actual in parse_as_value_and_text(_answer_with_params(params)):
         assert actual["valid"] is False
         assert actual["problems"][0]["code"] == code
         assert plain_json(actual) == actual
@@ -433,7 +433,7 @@ def test_random_text_is_rejected(text: str) -> None:
     assert plain_json(actual) == actual
 
 
-def test_newest_answer_has_up_to_10000_characters_and_earlier_answers_up_to_4000() -> None:
+def test_prompt_has_10000_characters_of_the_newest_response_and_4000_of_earlier_responses() -> None:
     def response_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 

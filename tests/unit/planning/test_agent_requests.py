@@ -11,7 +11,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_
 from tests.support.plan_building import ids_of, start_ready_tasks
 
 AGENT = AgentSpec("helper", feedback_policy="on_request")
-AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
+AMOUNT_SCHEMA = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
 AMOUNT_SCHEMA_TEXT = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
 NESTED_SCHEMA_TEXT = '{"enum": [[1, 2], ["a|b]]"]]}'
 
@@ -23,8 +23,8 @@ def _request(request_type: str, prompt: str, **fields: Any) -> dict[str, Any]:
     return {"type": request_type, "prompt": prompt, **fields}
 
 
-_NESTED = _request("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]})
-_HOW_MUCH = _request("INFORMATION", "How much?", schema=AMOUNT)
+_NESTED_SCHEMA_REQUEST = _request("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]})
+_AMOUNT_REQUEST = _request("INFORMATION", "How much?", schema=AMOUNT_SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ _HOW_MUCH = _request("INFORMATION", "How much?", schema=AMOUNT)
     [
         *((f"[[FEEDBACK {name}: {prompt}]]", _request(name, prompt)) for name, prompt in PROMPTS_BY_TYPE.items()),
         ("[[FEEDBACK SELECTION: Which? | a | b]]", _request("SELECTION", "Which?", options=["a", "b"])),
-        (f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]", _HOW_MUCH),
-        (f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]", _HOW_MUCH),
-        (f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]", _NESTED),
+        (f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]", _AMOUNT_REQUEST),
+        (f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]", _AMOUNT_REQUEST),
+        (f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]", _NESTED_SCHEMA_REQUEST),
     ],
 )
 def test_marker_of_every_request_type_is_parsed(marker: str, request_document: dict[str, Any]) -> None:
@@ -55,8 +55,8 @@ def _started_agent() -> RunScheduler:
     return scheduler
 
 
-def _request_of(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
-    request = scheduler.features.feedback.requests.of_task(task)
+def _request_type_and_schema(scheduler: RunScheduler, task_id: str) -> tuple[str, Any]:
+    request = scheduler.features.feedback.requests.of_task(task_id)
     assert request is not None
     return request.type, request.schema
 
@@ -80,7 +80,7 @@ def test_invalid_schema_is_reported_to_the_model() -> None:
     assert prompt.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == []
-    assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
+    assert _request_type_and_schema(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT_SCHEMA)
 
 
 def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
@@ -96,7 +96,7 @@ def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
     scheduler.complete("turn1", _response(None, calls), at=1.0)
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
-    assert _request_of(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
+    assert _request_type_and_schema(scheduler, "turn1.2") == ("INFORMATION", AMOUNT_SCHEMA)
 
 
 def test_agent_saved_without_request_types_cannot_request_information() -> None:

@@ -15,7 +15,7 @@ from dagwright.process.event_loop import SWITCH_INTERVAL_S, short_switch_interva
 from dagwright.process.loop_thread import LoopThread
 
 
-def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
+def test_switch_interval_is_short_until_the_last_thread_releases_it() -> None:
     default_s = sys.getswitchinterval()
     started_event, release_event = threading.Event(), threading.Event()
 
@@ -106,7 +106,7 @@ def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
     async def send_interrupts() -> None:
         try:
             while True:
-                # Repeat the signal: it does not wake the main thread if it arrives just before that thread waits.
+                # Repeat the signal: a signal just before the main thread starts to wait does not wake this thread.
                 await asyncio.sleep(0.1)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         finally:

@@ -61,7 +61,7 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
     ]
 
 
-def test_approves_changes_requires_a_person_to_approve_plans_with_effects() -> None:
+def test_policy_with_approves_changes_requires_approval_of_plans_with_effects() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
     assert allow_tools(policy, ["pay"]).approves_changes

@@ -149,7 +149,7 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     assert next_session.policy == session.policy
 
 
-def test_prompt_of_the_planner_has_the_texts_of_earlier_turns() -> None:
+def test_turn_texts_describe_the_request_plan_names_and_result_of_ended_turns() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _complete_turn(session, "b", outcome="'x' failed: no")

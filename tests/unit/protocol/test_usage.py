@@ -165,7 +165,11 @@ def _scheduler_with_running_call(tool: str = "make") -> RunScheduler:
 
 
 def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError:
-    """Return the failure of a call whose result was not stored. Size 0 means that its input was not loaded."""
+    """Return the failure of a call after a failure of the payload store.
+
+    Args:
+        size_bytes: size of the result that was not stored; 0 if the input of the call was not loaded.
+    """
     fields = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
     return ApplicationError("the store is unavailable", fields, type=ERROR_STORE_RETRY, non_retryable=True)
 

@@ -59,7 +59,7 @@ signal.pause()
 """Program that acquires the start lock before it ends. A worker that uses the server does the same."""
 
 
-async def test_worker_can_acquire_the_start_lock_while_it_is_stopped(tmp_path: Path) -> None:
+async def test_worker_that_is_being_stopped_can_acquire_the_start_lock(tmp_path: Path) -> None:
     local_server = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
         await local_server.worker(name).start([sys.executable, "-c", _WORKER_THAT_ACQUIRES_THE_LOCK, str(tmp_path)])
@@ -69,7 +69,7 @@ async def test_worker_can_acquire_the_start_lock_while_it_is_stopped(tmp_path: P
     assert (tmp_path / "lock-acquired").exists()
 
 
-def test_lock_has_one_owner_and_is_released_by_closing(tmp_path: Path) -> None:
+def test_lock_has_one_owner_and_is_released_when_its_descriptor_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)
     descriptor = try_lock(path)
@@ -191,8 +191,8 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 
-async def _start_error(**settings: Any) -> str:
-    """Return the message of the error with which the start fails."""
+async def _start_error_message(**settings: Any) -> str:
+    """Start the server, and return the message of the error that the start must raise."""
     with pytest.raises(ServerUnreachable) as caught:
         async with LocalServer(Settings(**settings)).hold():
             pass
@@ -202,7 +202,10 @@ async def _start_error(**settings: Any) -> str:
 async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     state_dir = tmp_path / "file" / ".dagwright"
-    assert await _start_error(state_dir=state_dir) == f"the state folder {state_dir} cannot be written: Not a directory"
+    assert (
+        await _start_error_message(state_dir=state_dir)
+        == f"the state folder {state_dir} cannot be written: Not a directory"
+    )
 
 
 @pytest.mark.parametrize("name", ["server.lock", "start.lock", "server.json"])
@@ -210,7 +213,7 @@ async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name:
     (tmp_path / name).mkdir()
     advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
     message = f"the state folder cannot be used: {tmp_path / name}: Is a directory; {advice}"
-    assert await _start_error(state_dir=tmp_path) == message
+    assert await _start_error_message(state_dir=tmp_path) == message
 
 
 @pytest.mark.usefixtures("path_folder")
@@ -219,7 +222,7 @@ async def test_failed_start_is_reported_with_the_last_output_of_the_server(tmp_p
     _write_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
     log = tmp_path / "state" / "server.log"
     message = f"the Temporal server does not start (disk is full): see {log}"
-    assert await _start_error(state_dir=tmp_path / "state", cache_home=tmp_path) == message
+    assert await _start_error_message(state_dir=tmp_path / "state", cache_home=tmp_path) == message
 
 
 async def test_daemon_with_deleted_files_can_be_stopped_by_its_handle(tmp_path: Path) -> None:

@@ -210,9 +210,8 @@ async def test_unmounted_disk_is_not_mistaken_for_the_store(tmp_path: Path) -> N
     await store.identify()
     ref = await store.put(b"content")
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    for is_empty_folder in (False, True):
-        if is_empty_folder:
-            # Create an empty mount point.
+    for has_empty_mount_point in (False, True):
+        if has_empty_mount_point:
             (tmp_path / "store").mkdir()
         for call in (store.put(b"other"), store.get(ref), store.check(), store.identify()):
             with pytest.raises(StoreUnavailable, match="check that its disk is mounted"):

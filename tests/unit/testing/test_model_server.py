@@ -64,7 +64,7 @@ async def test_responses_are_sent_in_the_order_of_the_script() -> None:
     ]
 
 
-async def test_complete_response_has_the_form_of_openai() -> None:
+async def test_complete_response_has_the_form_of_an_openai_response() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
         body = (await post_chat(server)).json()

@@ -10,5 +10,5 @@ class ToySettings(Settings):
 
 
 async def stop(settings: Settings) -> list[str]:
-    """End the servers of the state folder: there are none."""
+    """Return the name of a fake server. The toy application has no servers to stop."""
     return [f"toy of {settings.state_dir.name}"]

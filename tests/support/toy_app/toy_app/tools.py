@@ -1,4 +1,4 @@
-"""The tools of the warehouse (`toy.put` is also a verb for plans in intents), and the resolver of shelves."""
+"""The tools of the warehouse, and the resolver of shelves. `toy.put` is also a verb of the profile `intents`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagwright_maritime.search.cells import CELL_WIDTH, markdown_cell, markdown_table
 from dagwright_maritime.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
-from tests.support.example_counts import examples
+from tests.support.example_counts import example_count
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_long_cells_are_shortened_to_a_display_width() -> None:
     assert markdown_cell("x" * 10_000_000).endswith("…")
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     text = markdown_cell(value)
