@@ -172,7 +172,7 @@ async def test_each_result_is_recorded_before_its_dependents_start(batch_harness
     assert (attempt.count, attempt.started_at is None, attempt.tool_version == "") == (1, False, False)
 
 
-async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_harness: BatchHarness) -> None:
+async def test_next_attempt_repeats_only_calls_without_a_record(batch_harness: BatchHarness) -> None:
     complete_result = await batch_harness.run(*_CHAIN)
     batch_harness.calls.clear()
     batch_harness.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])

@@ -149,14 +149,14 @@ async def test_named_endpoint_receives_the_key_of_its_secret_and_never_the_key_o
         (({"messages": [], "config": {"top_p": 3}},), "top_p: must be less than or equal to 1, got 3"),
     ],
 )
-async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], message: str) -> None:
+async def test_invalid_request_is_not_retried(arguments: tuple[Any, ...], message: str) -> None:
     async with ModelServer() as server:
         failure = await ModelHarness(server).failure(*arguments)
     expected = (f"Invalid arguments: {message}", "invalid_arguments", True)
     assert (failure.message, failure.type, failure.non_retryable) == expected
 
 
-async def test_a_secret_is_never_sent_to_a_model() -> None:
+async def test_secret_is_never_sent_to_a_model() -> None:
     bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
         failure = await ModelHarness(server).failure(request_json(), **{HEADER_BINDINGS: bindings})

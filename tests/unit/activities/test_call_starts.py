@@ -104,7 +104,7 @@ async def _call_mail(
         ({"effects": "idempotent"}, ["called"]),
     ],
 )
-async def test_tool_is_called_after_its_recorded_start(
+async def test_start_of_a_write_is_recorded_before_the_tool_is_called(
     tmp_path: Path, call_options: dict[str, Any], expected_events: list[str]
 ) -> None:
     events: list[str] = []

@@ -25,6 +25,7 @@ def test_outcome_in_the_result_document_equals_the_report_of_the_run() -> None:
     assert outcome_of_document({**_document(), **report}) == report
 
 
+# The limit is for the whole outcome, which has other fields besides the output.
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
 def test_outcome_of_a_too_large_output_is_a_failure_with_the_child_snapshot(size: int) -> None:
     actual = outcome_of_document(_document(output="x" * size, child_snapshot=_CHILD_SNAPSHOT))

@@ -520,7 +520,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> _FakeTime:
     return fake_time
 
 
-def test_clock_counts_cpu_time_but_not_waiting(fake_time: _FakeTime) -> None:
+def test_cpu_clock_counts_cpu_time_but_not_waiting(fake_time: _FakeTime) -> None:
     clock = CpuClock()
     started_at = fake_time.time()
     fake_time.work(0.02)
@@ -532,12 +532,12 @@ def test_clock_counts_cpu_time_but_not_waiting(fake_time: _FakeTime) -> None:
     assert clock.cpu_seconds(started_at, fake_time.time()) == pytest.approx(0.0)
 
 
-def test_clock_ignores_cpu_time_before_the_call(fake_time: _FakeTime) -> None:
+def test_cpu_clock_ignores_cpu_time_before_the_call(fake_time: _FakeTime) -> None:
     clock = CpuClock()
     fake_time.work(0.02)
     started_at = fake_time.time()
     assert clock.cpu_seconds(started_at, started_at + 0.02) == pytest.approx(0.0)
 
 
-def test_clock_counts_the_whole_duration_of_a_long_call() -> None:
+def test_cpu_clock_counts_the_whole_duration_of_a_long_call() -> None:
     assert CpuClock().cpu_seconds(1_000.0, 1_000.5) == 0.5
