@@ -59,9 +59,12 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
 
 def test_only_a_changed_card_is_a_new_version(stored_agents: StoredAgents) -> None:
     first_card, second_card = card(), card(description="Helps more")
-    assert stored_agents.add([first_card, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
-    for each, expected in ((first_card, (1, False)), (second_card, (2, True)), (first_card, (3, True))):
-        assert stored_agents.add([each]) == [AddResult("helper", *expected)]
+    assert stored_agents.add([first_card, card("other")]) == [
+        AddResult("helper", 1, is_new=True),
+        AddResult("other", 1, is_new=True),
+    ]
+    for each, number, is_new in ((first_card, 1, False), (second_card, 2, True), (first_card, 3, True)):
+        assert stored_agents.add([each]) == [AddResult("helper", number, is_new=is_new)]
     versions = [(version.card, version.number, version.is_current) for version in stored_agents.versions("helper")]
     assert versions == [(first_card, 3, True), (second_card, 2, False), (first_card, 1, False)]
     assert [(each.card.name, each.number) for each in stored_agents.current_versions()] == [("helper", 3), ("other", 1)]
@@ -75,7 +78,7 @@ def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgent
     assert stored_agents.current_versions() == []
     assert stored_agents.card("helper", first_card.version) == first_card
     assert stored_agents.card("helper", "0123456789ab") is None
-    assert stored_agents.add([second_card]) == [AddResult("helper", 3, True)]
+    assert stored_agents.add([second_card]) == [AddResult("helper", 3, is_new=True)]
     assert stored_agents.card("helper", None) == second_card
 
 
