@@ -8,6 +8,11 @@ from benchmarks.limit_rows import recovery_time_s
 
 
 def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
+    """Return a history of completed activities.
+
+    Args:
+        ends: the ID of each activity (`CHAIN-STEP`), and the second in which the activity completed.
+    """
     events = []
     for number, (activity_id, end_s) in enumerate(ends):
         scheduled_event = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)

@@ -39,14 +39,14 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
         completed_event.event_time.seconds = ended_s
         events.extend((scheduled_event, started_event, completed_event))
 
-    for number in range(1, ROUNDS + 2):
-        round_start_s = 1000 * number
-        add_call("plan" if number == 1 else f"plan#{number}", round_start_s, round_start_s + 10)
+    for round_number in range(1, ROUNDS + 2):
+        round_start_s = 1000 * round_number
+        add_call("plan" if round_number == 1 else f"plan#{round_number}", round_start_s, round_start_s + 10)
         for chain in range(2):
             for position in range(3):
                 started_s = round_start_s + 13 + 20 * position
-                add_call(f"sg{100 * number + 10 * chain + position}", started_s, started_s + 16)
-        add_call(f"sg{100 * number + 3}", round_start_s + 80, round_start_s + 995)
+                add_call(f"sg{100 * round_number + 10 * chain + position}", started_s, started_s + 16)
+        add_call(f"sg{100 * round_number + 3}", round_start_s + 80, round_start_s + 995)
     gaps = gaps_of(events)
     assert (gaps.after_planner, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
     assert gaps.dispatch == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS

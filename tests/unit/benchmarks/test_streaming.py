@@ -72,18 +72,22 @@ def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
 
 CHAIN_COMPARISON = Comparison(
     "chain",
-    3,
-    120,
-    streamed=[RunTimes(1.0, 5.0, 0.30), RunTimes(1.2, 5.5, 0.32), RunTimes(9.0, 9.0, 0.90)],
-    whole=[RunTimes(2.4, 6.0, None)],
-    turns=[RunTimes(0.5, 7.25, None)],
+    nodes=3,
+    tokens=120,
+    streamed=[
+        RunTimes(first_call_s=1.0, end_s=5.0, written=0.30),
+        RunTimes(first_call_s=1.2, end_s=5.5, written=0.32),
+        RunTimes(first_call_s=9.0, end_s=9.0, written=0.90),
+    ],
+    whole=[RunTimes(first_call_s=2.4, end_s=6.0)],
+    turns=[RunTimes(first_call_s=0.5, end_s=7.25)],
 )
 
 
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
-    mixed_times = [RunTimes(3.0, 5.0, 0.7)]
+    mixed_times = [RunTimes(first_call_s=3.0, end_s=5.0, written=0.7)]
     mixed_comparison = Comparison(
-        "mixed", 6, 200, streamed=mixed_times, whole=CHAIN_COMPARISON.whole, turns=CHAIN_COMPARISON.turns
+        "mixed", nodes=6, tokens=200, streamed=mixed_times, whole=CHAIN_COMPARISON.whole, turns=CHAIN_COMPARISON.turns
     )
     assert written_figure([CHAIN_COMPARISON, mixed_comparison]).verdict == "failed"
     document = report_to_json([CHAIN_COMPARISON, mixed_comparison])
