@@ -127,6 +127,8 @@ def _decode_task_id(segment: str) -> str:
 
 
 class _FakeScheduler:
+    """Fake scheduler that also serves as the state and as the feedback feature of the scheduler."""
+
     def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, rejection: str | None) -> None:
         self._rejection = rejection
         self.state, self.features = self, SimpleNamespace(feedback=self)

@@ -21,7 +21,7 @@ from dagwright.interfaces.cli import app
 NAMES = [name for name in dagwright.__all__ if name != "__version__"]
 
 
-def test_all_lists_the_lazy_names_in_order() -> None:
+def test_dunder_all_lists_the_lazy_names_in_order() -> None:
     assert dagwright.__all__ == [*sorted([*NAMES, "__version__"])]
     assert sorted(dagwright._MODULES) == sorted(NAMES)
     assert set(dagwright.__all__) <= set(dir(dagwright))
@@ -62,7 +62,7 @@ def test_each_name_is_documented(name: str) -> None:
     assert function_or_class.__module__.startswith("dagwright.")
 
 
-def test_an_unknown_name_is_rejected() -> None:
+def test_unknown_name_is_rejected() -> None:
     with pytest.raises(AttributeError, match=r"^module 'dagwright' has no attribute 'Klient'$"):
         dagwright.Klient  # type: ignore[attr-defined]  # noqa: B018
 
@@ -84,7 +84,7 @@ def test_importing_the_client_loads_no_optional_library() -> None:
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
-OWNERS: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
+CLASSES_BY_NAME: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
 PYTHON_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
 """Option of the command line -> name of its Python form, if the names differ."""
 PARAMETER_OPTIONS = {"inputs", "run_id", "tools", "agents"}
@@ -112,7 +112,7 @@ def test_each_python_form_of_a_command_exists() -> None:
     forms = [cells[1] for cells in rows("## Commands and methods")]
     named_methods = [match for form in forms for match in re.findall(r"\b(client|run|plan)\.(\w+)", form)]
     assert len(named_methods) > 25
-    assert [f"{owner}.{name}" for owner, name in named_methods if not hasattr(OWNERS[owner], name)] == []
+    assert [f"{owner}.{name}" for owner, name in named_methods if not hasattr(CLASSES_BY_NAME[owner], name)] == []
 
 
 @pytest.mark.parametrize(("command", "options"), [("run", StartOptions), ("ask", AskOptions)])

@@ -40,7 +40,7 @@ async def store_value(store: MemoryStore, value: Any, *, name: str) -> Any:
 
 
 def ended_run(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
-    """Return a run whose nodes have ended with these results, or errors."""
+    """Return the view of a run whose nodes have ended with these results or errors."""
 
     def step(scheduler: RunScheduler) -> None:
         for name, result in results.items():
@@ -89,13 +89,13 @@ async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one()
 
 async def test_value_that_is_lost_is_an_error_and_not_a_reference() -> None:
     store = MemoryStore()
-    lost = await store_value(store, "x" * 50_000, name="a")
+    lost_value = await store_value(store, "x" * 50_000, name="a")
     store.contents.clear()
-    result = await read_result(ended_run(node("a"), node("b", "a"), results={"a": lost, "b": 2}), store)
+    result = await read_result(ended_run(node("a"), node("b", "a"), results={"a": lost_value, "b": 2}), store)
     assert result.output == {"b": 2}
     with pytest.raises(ValueNotLoaded, match="'a' is not loaded: a: "):
         _ = result.nodes["a"].result
-    result = await read_result(ended_run(node("a"), results={"a": lost}), store)
+    result = await read_result(ended_run(node("a"), results={"a": lost_value}), store)
     with pytest.raises(ValueNotLoaded, match="the output of the run 'run-1' is not loaded"):
         _ = result.output
 

@@ -74,9 +74,11 @@ async def test_message_that_every_run_would_reject_is_not_sent(
     command: Command | None, author: CommandAuthor, message: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
-    client = _steering_of(run)
+    steering_client = _steering_of(run)
     with pytest.raises(CommandRejected, match=message) as error:
-        await (client.cancel("run", author) if command is None else client.send("run", command, author))
+        await (
+            steering_client.cancel("run", author) if command is None else steering_client.send("run", command, author)
+        )
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
 
 
