@@ -52,7 +52,7 @@ def usage_of(payload: Payload) -> Usage:
     return usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
 
 
-async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage() -> None:
+async def test_async_tool_calls_models_and_its_result_reports_the_total_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), json_text({"n": 2}, tokens=Tokens(10, 20)))
     async with ModelServer(*steps) as server:
         payload = await ModelToolHarness(compare, server).payload({"first": "Hello?", "second": "How many?"})
@@ -89,14 +89,14 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
     assert (json.loads(payload.data), usage_of(payload).calls) == (["first", "second"], 2)
 
 
-async def test_a_sync_tool_calls_a_model_from_its_thread() -> None:
+async def test_sync_tool_calls_a_model_from_its_thread() -> None:
     async with ModelServer(json_text({"n": 7})) as server:
         payload = await ModelToolHarness(count, server).payload({"words": "How many?"})
     assert (json.loads(payload.data), usage_of(payload).calls) == ({"n": 7}, 1)
 
 
 @pytest.mark.parametrize("function", [compare, count])
-async def test_a_busy_model_is_retried_after_the_requested_delay(function: Callable[..., Any]) -> None:
+async def test_busy_model_is_retried_after_the_requested_delay(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
         arguments = {"words": "?"} if function is count else {"first": "?", "second": "?"}
         failure = await ModelToolHarness(function, server).failure(arguments)
@@ -134,7 +134,7 @@ async def test_busy_model_is_not_retried_in_a_write() -> None:
     assert (failure.type, failure.non_retryable) == ("model_busy", True)
 
 
-async def test_a_secret_is_not_sent_to_a_model() -> None:
+async def test_secret_is_not_sent_to_a_model() -> None:
     bindings = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
     async with ModelServer(json_text({"n": 1})) as server:
         await ModelToolHarness(count, server).payload({"words": None}, **{HEADER_BINDINGS: bindings})

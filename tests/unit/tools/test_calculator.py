@@ -147,7 +147,7 @@ async def test_invalid_arithmetic_and_empty_or_too_long_queries_call_no_model(qu
             await calculate(server, query)
 
 
-async def test_an_invalid_expression_is_returned_to_the_model_once() -> None:
+async def test_invalid_expression_is_returned_to_the_model_once() -> None:
     async with ModelServer(expression_response("69 minus 55"), expression_response("69 - 55")) as server:
         assert await calculate(server, QUERY) == 14
     assert server.calls[1].messages[-1]["content"] == (
@@ -157,7 +157,7 @@ async def test_an_invalid_expression_is_returned_to_the_model_once() -> None:
 
 
 @pytest.mark.parametrize("result", ["14", "(14)", " 14.0 "])
-async def test_a_result_that_the_model_computed_itself_is_rejected(result: str) -> None:
+async def test_result_that_the_model_computed_itself_is_rejected(result: str) -> None:
     async with ModelServer(expression_response(result), expression_response(result)) as server:
         message = "could not convert '.*' to an expression: .*14.* is a result that is not in the text"
         with pytest.raises(ValueError, match=message):

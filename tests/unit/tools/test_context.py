@@ -118,11 +118,11 @@ def test_too_deep_model_or_model_that_contains_itself_is_rejected() -> None:
         ("a\nb\x1b[2J.txt", "a�b�[2J.txt"),
     ],
 )
-def test_a_url_is_reported_without_its_secrets(location: str, expected: str) -> None:
+def test_url_is_reported_without_its_secrets(location: str, expected: str) -> None:
     assert Redaction().redact_location(location) == expected
 
 
-def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
+def test_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
     location = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
     assert Redaction(["a b/c"]).redact_location(location) == "https://x.example/***/***?q=***&r=***&s=of+***"
 

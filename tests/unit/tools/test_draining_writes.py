@@ -13,7 +13,7 @@ from tests.support.function_harness import FunctionHarness
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
+async def test_write_continues_while_its_worker_stops(is_async: bool) -> None:
     started_event, release_event = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

@@ -58,7 +58,7 @@ def call(tools: Tools, name: str, **arguments: Any) -> Any:
         return tools[name](**arguments)
 
 
-def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: Path, outside: Path) -> None:
+def test_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: Path, outside: Path) -> None:
     os.link(outside / "a.txt", root / "dir" / "b.txt")
     message = r"'dir/b\.txt' has several names \(hard links\)"
     with pytest.raises(GiveUp, match=message):
@@ -127,7 +127,7 @@ def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("swapped_name", ["dir", "dir/a.txt"])
-def test_a_name_swapped_for_a_link_never_leads_outside(
+def test_name_swapped_for_a_link_never_leads_outside(
     tools: Tools, root: Path, outside: Path, swapped_name: str
 ) -> None:
     contents: list[Any] = []

@@ -95,7 +95,7 @@ def test_protected_paths_are_neither_read_nor_written(tools: Tools, project: Pat
     assert len(files) == 12
 
 
-def test_a_missing_key_file_cannot_be_written(tools: Tools, project: Path) -> None:
+def test_missing_key_file_cannot_be_written(tools: Tools, project: Path) -> None:
     (project / "keys" / "keys.json").unlink()
     with tool_context(), pytest.raises(GiveUp, match=r"'keys/keys\.json' belongs to Dagwright"):
         tools["write_file"](path="keys/keys.json", content="{}")
@@ -126,7 +126,7 @@ def test_protected_paths_are_neither_listed_nor_found(tools: Tools) -> None:
                 tools[name](**{argument: folder})
 
 
-def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
+def test_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
     inner_settings = settings.model_copy(update={"files_root": settings.state_dir / "files"})
     with tool_context(), pytest.raises(GiveUp, match="The files folder is inside a folder of Dagwright"):
         tools_of(inner_settings)["write_file"](path="a.txt", content="x")
@@ -201,7 +201,7 @@ def test_queue_references_protect_no_paths(settings: Settings) -> None:
     assert (paths.paths, paths.modules) == (environment_of(settings).protected_paths.paths, ())
 
 
-def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
+def test_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
     os.mkfifo(project / "pipe")
     with pytest.raises(GiveUp, match="'pipe' is not a file"):
         tools["read_file"](path="pipe")
@@ -232,7 +232,7 @@ def test_each_owner_has_a_separate_folder(settings: Settings, tmp_path: Path) ->
             tools["read_file"](path="bob/a/mine.txt")
 
 
-def test_a_run_with_an_owner_needs_files_root(tools: Tools) -> None:
+def test_run_with_an_owner_needs_files_root(tools: Tools) -> None:
     arguments_by_tool: dict[str, dict[str, str]] = {
         "read_file": {"path": "data/a.txt"},
         "write_file": {"path": "x", "content": ""},

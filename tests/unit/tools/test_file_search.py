@@ -99,7 +99,7 @@ def test_folder_with_too_many_files_is_rejected(tools: Tools, monkeypatch: pytes
         search(tools)
 
 
-def test_a_cancelled_search_stops(tools: Tools) -> None:
+def test_cancelled_search_stops(tools: Tools) -> None:
     with tool_context() as call:
         call.cancellation.request()
         assert tools["search_files"](text="milk")["matches"] == []

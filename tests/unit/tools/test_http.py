@@ -75,7 +75,7 @@ def json_response(value: Any, **headers: str) -> ServiceResponse:
     return ServiceResponse(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 
 
-async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
+async def test_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
     service.responses = [json_response({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
     result = await http_request_tool()(
         service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
@@ -93,7 +93,7 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
     }
 
 
-async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
+async def test_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
     service.responses = [ServiceResponse(200, b"ok")]
     result = await http_request_tool({"svc.example": ["127.0.0.1"]})(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
@@ -145,7 +145,7 @@ async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: S
     assert sent_fields == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
-async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
+async def test_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
     service.responses = [ServiceResponse(307, headers={"Location": "http://b.example/"})]
     http_request = http_request_tool({"a.example": ["127.0.0.1"]})
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
@@ -200,7 +200,7 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
+async def test_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
     service.responses = [ServiceResponse(502, b"no")]
     with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
         await http_request_tool()(service.url, method)
@@ -287,7 +287,7 @@ async def test_post_may_override_its_method_and_get_may_have_an_empty_body(
     assert [request.headers.get("X-HTTP-Method-Override") for request in service.received_requests] == ["PATCH", None]
 
 
-async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
+async def test_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
     with pytest.raises((GiveUp, ValueError)):
         await http_request_tool()(service.url, headers={"X-A": "b\r\nX-C: d"})
     assert service.received_requests == []
@@ -417,7 +417,7 @@ async def test_request_after_a_redirect_to_another_origin_has_no_secret(method: 
 async def test_only_a_redirect_inside_an_https_origin_keeps_the_secret_headers(
     target: str, status: int, has_secret: bool
 ) -> None:
-    [request] = await _requests_after_redirect(target, status, "GET", start="https://a.example/")
+    [request] = await _requests_after_redirect(target, status, "GET", start_url="https://a.example/")
     assert _has_secret([request]) is has_secret
 
 
@@ -426,7 +426,7 @@ def _has_secret(requests: list[httpx.Request]) -> bool:
 
 
 async def _requests_after_redirect(
-    target: str, status: int, method: str, *, start: str = "http://a.example/"
+    target: str, status: int, method: str, *, start_url: str = "http://a.example/"
 ) -> list[httpx.Request]:
     """Send a secret in headers and body. Return the requests after the redirect.
 
@@ -438,9 +438,8 @@ async def _requests_after_redirect(
         sent_requests.append(request)
         return httpx.Response(status, headers={"Location": target}) if len(sent_requests) == 1 else httpx.Response(200)
 
-    address = httpx.URL(start)
     secret_headers = {"authorization": "Bearer secret", "x-token": "secret"}
-    call = HttpCall(method, address, secret_headers, b"secret", frozenset(), is_repeatable=True)
+    call = HttpCall(method, httpx.URL(start_url), secret_headers, b"secret", frozenset(), is_repeatable=True)
     with tool_context():
         try:
             await _send(call, httpx.MockTransport(handle))

@@ -9,7 +9,7 @@ from dagwright.tools import ToolLoadError, ToolRegistry, load_tools, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import SharedResources, ToolEnvironment
 
-TWO_TOOLS = '''
+TWO_TOOLS_SOURCE = '''
 from __future__ import annotations
 from dataclasses import dataclass
 from dagwright.tools import declare_activity, tool
@@ -33,14 +33,14 @@ def write_file(folder: Path, name: str, text: str) -> str:
 
 
 def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
-    text = TWO_TOOLS + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
+    text = TWO_TOOLS_SOURCE + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
     file = write_file(tmp_path, "twice.py", text)
     with pytest.raises(ToolLoadError, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
         load_tools([file], base=tmp_path)
 
 
 def test_with_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
-    registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).with_queue("q")
+    registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS_SOURCE)], base=tmp_path).with_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
     assert {name: declaration.task_queue for name, declaration in registry.declarations().items()} == expected
 
@@ -83,14 +83,14 @@ def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
 
 
 def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) -> None:
-    file = write_file(tmp_path, "one.py", TWO_TOOLS.replace("price", "notify"))
+    file = write_file(tmp_path, "one.py", TWO_TOOLS_SOURCE.replace("price", "notify"))
     message = "The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
     with pytest.raises(ToolLoadError, match=message):
         load_tools([file], base=tmp_path)
 
 
 def test_two_files_with_the_same_tool_name_are_rejected(tmp_path: Path) -> None:
-    names = [write_file(tmp_path, "one.py", TWO_TOOLS), write_file(tmp_path, "two.py", TWO_TOOLS)]
+    names = [write_file(tmp_path, "one.py", TWO_TOOLS_SOURCE), write_file(tmp_path, "two.py", TWO_TOOLS_SOURCE)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)
 

@@ -78,7 +78,7 @@ def test_dash_in_an_argument_name_equals_an_underscore() -> None:
         require_spec(assign).bind({"cbu-id": "c1", "cbu_id": "c2", "role": "r"})
 
 
-def test_a_single_model_or_dataclass_parameter_receives_the_whole_object() -> None:
+def test_single_model_or_dataclass_parameter_receives_the_whole_object() -> None:
     @tool
     def look(window: Window) -> None: ...
 

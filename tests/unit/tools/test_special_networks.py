@@ -115,7 +115,7 @@ def test_ordinary_addresses_are_public(text: str) -> None:
 @pytest.mark.parametrize(
     ("ipv4_text", "is_ipv4_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)]
 )
-def test_an_ipv4_address_inside_an_ipv6_address_is_checked(
+def test_ipv4_address_inside_an_ipv6_address_is_checked(
     form: str, fixed_result: bool | None, ipv4_text: str, is_ipv4_public: bool
 ) -> None:
     number = int(ipaddress.IPv4Address(ipv4_text))
@@ -169,7 +169,7 @@ def redirect(target: str) -> bytes:
     return f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-async def test_the_connection_uses_the_checked_address(network: Network) -> None:
+async def test_connection_uses_the_checked_address(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
     with pytest.raises(NotStarted):
         await get(f"http://{HOST_NAME}:8080/")
@@ -199,7 +199,7 @@ async def test_address_after_a_redirect_is_checked_again(network: Network) -> No
         f"http://user@{HOST_NAME}/",
     ],
 )
-async def test_a_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
+async def test_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
     network.addresses = [PUBLIC_ADDRESS, "10.0.0.1"]
     network.responses = [redirect(target)]
     with pytest.raises((AddressNotAllowed, NotStarted)):

@@ -28,12 +28,12 @@ SHOP = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b":
         ("$.items[?match(@.name, '[b-z]')].price", [20]),
     ],
 )
-def test_a_query_returns_all_matches_in_order(path: str, expected: list[Any]) -> None:
+def test_query_returns_all_matches_in_order(path: str, expected: list[Any]) -> None:
     assert json_query(SHOP, path) == expected
 
 
 @pytest.mark.parametrize("path", ["items", "$.", "$[", "", "$.items[?@.price ~ 1]", "$" + "[?@" * 2000])
-def test_an_invalid_query_is_reported(path: str) -> None:
+def test_invalid_query_is_reported(path: str) -> None:
     with pytest.raises(ValueError, match="is not a JSONPath query"):
         json_query(SHOP, path)
 
@@ -82,7 +82,7 @@ def test_template_is_rendered_with_its_values(template: str, text: str) -> None:
         ("{% for a in range(999) %}" * 2 + "x" * 20 + "{% endfor %}" * 2, "over the limit of 16,777,216"),
     ],
 )
-def test_an_invalid_or_unbounded_template_is_reported(template: str, message: str) -> None:
+def test_invalid_or_unbounded_template_is_reported(template: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         render_template(template, {"row": {"n": 1}})
 
@@ -95,7 +95,7 @@ async def test_wait_lasts_its_duration_and_reports_start_and_end() -> None:
     assert datetime.fromisoformat(call.heartbeats[0]) - start < timedelta(milliseconds=1)
 
 
-async def test_a_resumed_wait_continues_from_its_first_start() -> None:
+async def test_resumed_wait_continues_from_its_first_start() -> None:
     start = datetime.now(UTC) - timedelta(hours=2)
     with tool_context(attempt=2, last_heartbeat=start.isoformat()):
         result = await asyncio.wait_for(wait("2h"), 120)
@@ -103,7 +103,7 @@ async def test_a_resumed_wait_continues_from_its_first_start() -> None:
 
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
-async def test_an_invalid_wait_is_rejected(duration: str | float) -> None:
+async def test_invalid_wait_is_rejected(duration: str | float) -> None:
     with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|not a number of seconds"):
         await wait(duration)
 
@@ -137,7 +137,7 @@ async def test_results_of_a_search_are_summarized_as_json() -> None:
     assert server.calls[0].messages[1]["content"] == '[\n {\n  "title": "Caesar",\n  "snippet": "55"\n }\n]'
 
 
-async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
+async def test_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     text = "\n\n".join(f"{number} " + "x" * (PART_CHARACTERS - 100) for number in range(3))
     steps = [step(f"sum {n}", text=f"Part {n} of 3 of a longer text:") for n in (1, 2, 3)]
     async with ModelServer(*steps, step("whole", last="sum 1\n\nsum 2\n\nsum 3")) as server:

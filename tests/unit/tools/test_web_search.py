@@ -80,7 +80,7 @@ async def test_no_request_is_sent_without_a_key_or_a_query() -> None:
             await tools(server.base_url)[1](" ")
 
 
-async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
+async def test_scripted_server_reports_all_unexpected_calls() -> None:
     server = SearchServer({"known": [search_answer("a")], "unused": [search_answer("b"), search_answer("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
@@ -104,7 +104,7 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     ]
 
 
-async def test_the_scripted_server_rejects_unknown_api_keys() -> None:
+async def test_scripted_server_rejects_unknown_api_keys() -> None:
     async with SearchServer({}, api_keys=["right"]) as server:
         with pytest.raises(GiveUp, match="check SERPER_API_KEY"):
             await tools(server.base_url, "wrong")[1]("q")

@@ -60,7 +60,7 @@ def worker_tool_with(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> An
     return answer
 
 
-def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
+def test_declaration_of_a_worker_tool_has_its_card() -> None:
     declaration = require_spec(search).declaration
     assert declaration.worker == WorkerCard(
         description="Searches an index.",
@@ -77,13 +77,13 @@ def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
     assert "required" not in declaration.input_schema
 
 
-async def test_a_worker_tool_receives_its_slots_converted_to_its_parameter_types() -> None:
+async def test_worker_tool_receives_its_slots_converted_to_its_parameter_types() -> None:
     result = await call_worker(search, {"query": {"index": "x"}, "size": 2})
     assert result == WorkerResult(1, "success", {"hits": ["x", "x"], "hit_count": 2})
     assert await search(query=Query(index="y"), size=1) == {"hits": ["y"], "hit_count": 1}
 
 
-async def test_a_worker_tool_receives_its_sub_goal() -> None:
+async def test_worker_tool_receives_its_sub_goal() -> None:
     result = await call_worker(describe, description="Say it")
     assert result == WorkerResult(1, "success", {"statement": "Say it"}, message="1 deliverable")
 
@@ -104,7 +104,7 @@ async def test_params_of_a_sub_goal_are_the_arguments_that_no_slot_fills() -> No
         assert spec.function(**keywords)["outputs"] == {"params": {"limit": 2}}
 
 
-async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
+async def test_worker_tool_without_a_required_slot_is_not_called() -> None:
     for arguments in ({}, {"query": None}):
         with pytest.raises(PreconditionMissing, match="'search' was not called: it requires 'query'"):
             await call_worker(search, arguments)
@@ -112,7 +112,7 @@ async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
         await call_worker(search, {"query": {}})
 
 
-async def test_a_partial_result_has_all_slots_and_a_failed_result_has_no_slots() -> None:
+async def test_partial_result_has_all_slots_and_a_failed_result_has_no_slots() -> None:
     partial_result = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
     expected = WorkerResult(1, "partial", {"a": None, "b": 1}, message="no a")
     assert await call_worker(worker_tool_with(partial_result)) == expected
@@ -181,7 +181,7 @@ def test_function_that_cannot_be_a_worker_tool_is_rejected() -> None:
             worker_tool(**{"outputs": ["a"], "goal_type": "support", **fields})(function)
 
 
-def test_a_worker_tool_in_another_language_is_declared_with_its_card() -> None:
+def test_worker_tool_in_another_language_is_declared_with_its_card() -> None:
     card = WorkerCard(description="Finds.", outputs=("found",), goal_type="deliverable")
     spec = declare_activity("go.find", "go-tasks", effects="read", worker=card)
     assert (spec.declaration.worker, spec.declaration.description) == (card, "Finds.")

@@ -36,7 +36,7 @@ async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("function", [add, add_async])
-async def test_a_tool_receives_keyword_arguments_and_its_result_is_json_with_metadata(
+async def test_tool_receives_keyword_arguments_and_its_result_is_json_with_metadata(
     function: Callable[..., Any],
 ) -> None:
     harness = FunctionHarness(function)
@@ -114,7 +114,7 @@ async def test_missing_secret_is_not_retried_and_the_failure_names_its_variable(
         ("echo", {"effects": "pure"}, "'echo' takes no secrets"),
     ],
 )
-async def test_a_secret_is_passed_only_to_tools_that_declare_it(
+async def test_secret_is_passed_only_to_tools_that_declare_it(
     name: str, fields: dict[str, Any], problem: str | None
 ) -> None:
     calls: list[str] = []
@@ -155,7 +155,7 @@ async def test_invalid_arguments_and_results_are_not_retried() -> None:
     assert result_failure.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
 
-async def test_a_result_over_the_limit_is_rejected_with_its_size_and_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_result_over_the_limit_is_rejected_with_its_size_and_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     @tool
     def large() -> str:
         return "x" * 300_000
@@ -293,7 +293,7 @@ async def test_endless_recursion_is_an_ordinary_failure() -> None:
     assert failure.message.startswith("RecursionError")
 
 
-async def test_the_message_includes_the_cause() -> None:
+async def test_message_includes_the_cause() -> None:
     @tool
     def save_report() -> None:
         try:
@@ -345,7 +345,7 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
     assert sent_heartbeats[0] == ("cursor",)
 
 
-async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
+async def test_cancelled_async_tool_runs_its_clean_up() -> None:
     started_event, release_event = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -363,7 +363,7 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         await tool_call
 
 
-async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
+async def test_async_tool_cannot_suppress_its_cancellation() -> None:
     started_event = asyncio.Event()
 
     @tool
@@ -399,7 +399,7 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
     assert was_cancelled == [True]
 
 
-async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:
+async def test_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:
     started_event, release_event = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
