@@ -1,4 +1,4 @@
-"""The stores of the conformance tests, and functions that change the content of a store without its methods."""
+"""The stores of the conformance tests, and functions that change the content of a store directly."""
 
 import functools
 import os

@@ -30,7 +30,7 @@ values = st.recursive(
 
 @settings(max_examples=example_count(300), deadline=None)
 @given(raw=values, dialect=st.sampled_from((None, *Dialect)))
-def test_any_json_value_is_a_document_or_is_rejected_with_existing_pointers(raw: Any, dialect: str | None) -> None:
+def test_any_json_value_becomes_a_document_or_problems_with_existing_pointers(raw: Any, dialect: str | None) -> None:
     with suppress(PlanInvalid):
         assert isinstance(to_document(raw, dialect=dialect), Document)
     for problem in problems_of(raw, dialect=dialect):

@@ -27,7 +27,7 @@ def test_documented_shape_has_the_keys_of_the_dialect(dialect: Dialect) -> None:
     assert all(f'"{name}": [' in shape for name in dialect.entries_path)
 
 
-def test_dialect_levels_and_critical_path_of_a_diamond_are_found(dialect: Dialect) -> None:
+def test_dialect_of_a_diamond_is_detected_and_its_levels_are_computed(dialect: Dialect) -> None:
     raw = dialect.write(DIAMOND)
     raw_before = copy.deepcopy(raw)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)

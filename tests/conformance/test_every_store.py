@@ -39,7 +39,7 @@ INVALID_REFS = [
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def s3_address() -> Iterator[str]:
     with s3_service() as address:
         yield address
 
@@ -48,7 +48,7 @@ def service() -> Iterator[str]:
 def store_under_test(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
     if request.param == "folder":
         return folder_under_test(tmp_path / "some" / "payloads")
-    request.getfixturevalue("service")
+    request.getfixturevalue("s3_address")
     return bucket_under_test(f"tests/{uuid4().hex}")
 
 
@@ -133,7 +133,7 @@ async def test_delete_removes_a_payload_only_if_it_was_renewed_before_the_given_
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is False
 
 
-async def test_list_has_only_payloads(store_under_test: StoreUnderTest) -> None:
+async def test_list_payloads_omits_foreign_entries(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     refs = [await store.put(str(number).encode()) for number in range(40)]
     for name in ("note.txt", ABSENT_REF[:-1], f"{ABSENT_REF}.tmp"):

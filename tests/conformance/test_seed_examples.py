@@ -56,9 +56,9 @@ def test_invalid_example_has_the_expected_errors(name: str) -> None:
     expected = example["errors"]
     assert [problem.code for problem in problems] == [error["code"] for error in expected]
     for problem, error in zip(problems, expected, strict=True):
-        document = problem.to_json()
-        exact_fields = {{"node": "node_id"}.get(key, key): value for key, value in error.items() if key != "hint"}
-        assert {key: document[key] for key in exact_fields} == exact_fields
+        problem_json = problem.to_json()
+        exact_fields = {key: value for key, value in error.items() if key != "hint"}
+        assert {key: problem_json[key] for key in exact_fields} == exact_fields
         assert error.get("hint", "") in (problem.hint or "")
 
 
