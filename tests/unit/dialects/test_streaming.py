@@ -121,7 +121,7 @@ def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
     ],
     ids=range(6),
 )
-def test_streams_take_linear_time(text: str, piece_size: int) -> None:
+def test_parsing_a_stream_takes_linear_time(text: str, piece_size: int) -> None:
     start = time.process_time()
     steps_of(JsonStepParser(), [text[offset : offset + piece_size] for offset in range(0, len(text), piece_size)])
     assert time.process_time() - start < 8

@@ -101,7 +101,7 @@ def test_duplicate_keys_are_reported_with_their_pointers() -> None:
     ]
 
 
-def test_aliases_are_replaced_by_their_values_within_bounds() -> None:
+def test_aliases_are_replaced_by_their_values_up_to_a_limit() -> None:
     assert read_yaml("a: &x {b: [1]}\nc: [*x, *x]", name="x") == {"a": {"b": [1]}, "c": [{"b": [1]}, {"b": [1]}]}
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]

@@ -176,7 +176,7 @@ async def test_second_command_with_other_settings_is_rejected(folder: Path, monk
         ("TEMPORAL_NAMESPACE", "other"),
     ],
 )
-async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_serving_command(
+async def test_another_queue_or_server_conflicts_with_a_worker_but_not_with_a_serving_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_with_settings(load_settings()):

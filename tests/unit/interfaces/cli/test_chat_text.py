@@ -51,7 +51,7 @@ def test_line_is_a_message_or_a_command(line: str, expected: ChatInput) -> None:
     assert parse_input(line) == expected
 
 
-def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
+def test_line_of_a_turn_has_its_outcome_or_the_explanation_of_its_plan() -> None:
     turn = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
     turn_without_outcome = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
     first_lines = ["1. Make it.", "r1: completed: cbu.ensure: fund, Apex"]

@@ -46,9 +46,9 @@ def run_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = run_command_line([*arguments])
+        exit_code = run_command_line([*arguments])
         streams = capsys.readouterr()
-        return code, streams.out, streams.err
+        return exit_code, streams.out, streams.err
 
     return run
 
@@ -62,9 +62,9 @@ def _plan_with_unknown_tools(*names: str, **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": name, "tool": "calculate"} for name in names], **fields}
 
 
-def test_document_of_a_valid_plan_is_one_line(run_command: RunCommand) -> None:
-    code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--json")
-    assert (code, err, out.count("\n")) == (0, "", 1)
+def test_json_output_for_a_valid_plan_is_one_line(run_command: RunCommand) -> None:
+    exit_code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--json")
+    assert (exit_code, err, out.count("\n")) == (0, "", 1)
     assert json.loads(out) == {
         **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "node_count": 3},
         **{"edge_count": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
@@ -74,8 +74,8 @@ def test_document_of_a_valid_plan_is_one_line(run_command: RunCommand) -> None:
 
 def test_output_of_a_tools_file_goes_to_stderr(run_command: RunCommand) -> None:
     Path("tools.py").write_text("from dagwright.tools import tool\nprint('loaded')\n@tool\ndef send() -> None: ...\n")
-    code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--tools", "tools.py", "--json")
-    assert (code, json.loads(out)["status"], err) == (0, "valid", "loaded\n")
+    exit_code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--tools", "tools.py", "--json")
+    assert (exit_code, json.loads(out)["status"], err) == (0, "valid", "loaded\n")
 
 
 def test_nodes_without_undo_are_noted_with_the_option_compensate(run_command: RunCommand) -> None:
@@ -90,15 +90,15 @@ def test_nodes_without_undo_are_noted_with_the_option_compensate(run_command: Ru
     message = "'b' cannot be compensated: the tool 'send' has no undo"
     note = {"code": "not_compensated", "node_id": "b", "message": message}
     for options, notes in ((["--compensate"], [note]), ([], [])):
-        code, out, _ = run_command(*arguments, *options)
-        assert (code, json.loads(out)["notes"]) == (0, notes)
+        exit_code, out, _ = run_command(*arguments, *options)
+        assert (exit_code, json.loads(out)["notes"]) == (0, notes)
 
 
 def test_each_file_and_each_line_of_a_jsonl_file_gets_an_output_line(run_command: RunCommand) -> None:
     files = [_write("many.jsonl", _VALID_PLAN, _PLAN_WITH_UNKNOWN_TOOL), _write("one.json", _VALID_PLAN), "none.json"]
-    code, out, _ = run_command("check", *files, "--json")
+    exit_code, out, _ = run_command("check", *files, "--json")
     documents = [json.loads(line) for line in out.splitlines()]
-    assert code == 2
+    assert exit_code == 2
     assert [(document["file"], document["line"], document["status"]) for document in documents] == [
         ("many.jsonl", 1, "valid"),
         ("many.jsonl", 2, "invalid"),
@@ -111,8 +111,8 @@ def test_each_file_and_each_line_of_a_jsonl_file_gets_an_output_line(run_command
 
 
 def test_table_lists_levels_and_critical_path(run_command: RunCommand) -> None:
-    code, out, _ = run_command("check", _write("small.json", _VALID_PLAN))
-    assert code == 0
+    exit_code, out, _ = run_command("check", _write("small.json", _VALID_PLAN))
+    assert exit_code == 0
     assert [" ".join(line.split()) for line in out.splitlines()] == [
         "small.json: valid",
         "title Small",
@@ -127,25 +127,25 @@ def test_table_lists_levels_and_critical_path(run_command: RunCommand) -> None:
     ]
     name = "/".join(["a" * 200, "b" * 200, "plan.json"])
     Path(name).parent.mkdir(parents=True)
-    code, out, _ = run_command("check", _write(name, _VALID_PLAN))
-    assert (code, out.splitlines()[0]) == (0, f"{name}: valid")
+    exit_code, out, _ = run_command("check", _write(name, _VALID_PLAN))
+    assert (exit_code, out.splitlines()[0]) == (0, f"{name}: valid")
 
 
 def test_long_list_of_problems_is_truncated_and_the_rest_is_counted(run_command: RunCommand) -> None:
     for count, rest_text in ((27, "7 more problems"), (21, "1 more problem")):
         file = _write("wrong.json", _plan_with_unknown_tools(*(f"n{number}" for number in range(count))))
-        code, _, err = run_command("check", file)
-        assert (code, len(err.splitlines())) == (2, 21)
+        exit_code, _, err = run_command("check", file)
+        assert (exit_code, len(err.splitlines())) == (2, 21)
         assert err.splitlines()[-1] == f"wrong.json: and {rest_text}; --json lists all"
-    code, out, _ = run_command("check", _write("one.json", {"plan": 1, "nodes": [_calculator("a", "1")]}))
-    assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
+    exit_code, out, _ = run_command("check", _write("one.json", {"plan": 1, "nodes": [_calculator("a", "1")]}))
+    assert (exit_code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
 
 
 def _codes_and_pointers(text: str) -> list[tuple[str, str]]:
     return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
 
 
-def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None:
+def test_unreadable_file_does_not_hide_other_problems(run_command: RunCommand) -> None:
     Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "unknown", "tool": "none"}]}', encoding="utf-8")
     nodes: list[Any] = [
         {"id": "gone", "plan": "none.json"},
@@ -153,8 +153,8 @@ def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None
         {"id": "inline", "plan": {}, "arguments": {"x": 1}},
         {"id": "x", "tool": "calculate"},
     ]
-    code, out, _ = run_command("check", _write("plan.json", {"nodes": nodes}), "--json")
-    assert code == 2
+    exit_code, out, _ = run_command("check", _write("plan.json", {"nodes": nodes}), "--json")
+    assert exit_code == 2
     assert _codes_and_pointers(out) == [
         ("unreadable", "/nodes/0/plan"),
         ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
@@ -167,8 +167,8 @@ def test_all_invalid_inputs_of_a_run_are_reported(run_command: RunCommand) -> No
     nodes = [_calculator(name, f"{{{{PLACEHOLDER_{name}}}}}") for name in "abcd"]
     plan = {"plan": 1, "inputs": {name: {"type": "integer"} for name in "abcd"}, "nodes": nodes}
     files = [_write("plan.json", plan), "--input-file", _write("values.json", {"c": "y"})]
-    code, out, _ = run_command("run", *files, "--input", "strange=1", "--input", "a=x", "--input", "b=1", "--json")
-    assert code == 2
+    exit_code, out, _ = run_command("run", *files, "--input", "strange=1", "--input", "a=x", "--input", "b=1", "--json")
+    assert exit_code == 2
     assert _codes_and_pointers(out) == [
         ("invalid_field", "/inputs/strange"),
         ("invalid_field", "/inputs/a"),
@@ -182,29 +182,31 @@ _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTO
 
 def test_option_context_sets_the_values_of_context_names(run_command: RunCommand) -> None:
     file = _write("intents.json", _INTENTS)
-    code, out, _ = run_command("check", file, "--json")
-    assert (code, _codes_and_pointers(out)[0][0]) == (2, "missing_context")
+    exit_code, out, _ = run_command("check", file, "--json")
+    assert (exit_code, _codes_and_pointers(out)[0][0]) == (2, "missing_context")
     for context in ("cbu=fund_1", "@cbu=fund_1"):
-        code, out, _ = run_command("check", file, "--context", context, "--json")
-        assert (code, json.loads(out)["notes"]) == (0, [])
+        exit_code, out, _ = run_command("check", file, "--context", context, "--json")
+        assert (exit_code, json.loads(out)["notes"]) == (0, [])
     # After the note, the run is rejected because of its invalid `--input`. So no server is started.
-    code, _, err = run_command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
+    exit_code, _, err = run_command(
+        "run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1"
+    )
     note, error_line = err.splitlines()
-    assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
+    assert (exit_code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
     assert "the plan has no input 'strange'" in error_line
 
 
 def test_unused_context_name_is_noted(run_command: RunCommand) -> None:
     options = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
     for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
-        code, out, _ = run_command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *options)
-        assert code == 0
+        exit_code, out, _ = run_command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *options)
+        assert exit_code == 0
         assert [(note["code"], note["message"]) for note in json.loads(out)["notes"]] == [
             ("unused_context", "the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?"),
             ("unused_context", "the plan does not use @manco, which `context` gives; it uses @cbu"),
         ]
-    code, out, _ = run_command("check", _write("small.json", _VALID_PLAN), *options)
-    assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no context names")
+    exit_code, out, _ = run_command("check", _write("small.json", _VALID_PLAN), *options)
+    assert (exit_code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no context names")
 
 
 @pytest.mark.waits
@@ -223,8 +225,8 @@ def test_python_m_dagwright_runs_check_without_temporal(tmp_path: Path, monkeypa
 def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: RunCommand) -> None:
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
-    code, _, err = run_command("run", file, "--input-file", values, "--context", "cbuu=x")
-    assert code == 2
+    exit_code, _, err = run_command("run", file, "--input-file", values, "--context", "cbuu=x")
+    assert exit_code == 2
     assert err.splitlines() == [
         "note: the plan does not use @cbuu, which `context` gives; it uses no context names",
         "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
@@ -273,8 +275,8 @@ def test_bad_usage_is_reported_on_one_line(arguments: list[str], message: str, r
     _write("small.json", _VALID_PLAN)
     _write("unknown.json", _PLAN_WITH_UNKNOWN_TOOL)
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
-    code, out, err = run_command(*arguments)
-    assert (code, out, message in err, err.count("\n")) == (2, "", True, 1), err
+    exit_code, out, err = run_command(*arguments)
+    assert (exit_code, out, message in err, err.count("\n")) == (2, "", True, 1), err
 
 
 @pytest.mark.parametrize(
@@ -290,28 +292,28 @@ def test_bad_usage_is_reported_on_one_line(arguments: list[str], message: str, r
 )
 def test_argument_that_is_not_utf_8_is_rejected(arguments: list[str], run_command: RunCommand) -> None:
     _write("small.json", _VALID_PLAN)
-    code, out, err = run_command(*arguments, "--json")
-    assert (code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
+    exit_code, out, err = run_command(*arguments, "--json")
+    assert (exit_code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
     assert ("\\udcff" in err, err.endswith("is not valid UTF-8\n")) == (True, True)
 
 
 @pytest.mark.parametrize("name", ["run", "check"])
 def test_missing_files_and_syntax_errors_are_reported(name: str, run_command: RunCommand) -> None:
-    code, _, err = run_command(name, "\udcff.json")
-    assert (code, "unreadable" in err) == (2, True)
-    code, out, _ = run_command(name, "none.txt", "--repair", "--json")
-    assert (code, _codes_and_pointers(out)) == (2, [("unreadable", "")])
+    exit_code, _, err = run_command(name, "\udcff.json")
+    assert (exit_code, "unreadable" in err) == (2, True)
+    exit_code, out, _ = run_command(name, "none.txt", "--repair", "--json")
+    assert (exit_code, _codes_and_pointers(out)) == (2, [("unreadable", "")])
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
-    code, _, err = run_command(name, "broken.json")
-    assert (code, "line 2, column 12" in err) == (2, True)
+    exit_code, _, err = run_command(name, "broken.json")
+    assert (exit_code, "line 2, column 12" in err) == (2, True)
 
 
 def test_option_json_reports_bad_usage_as_a_document(run_command: RunCommand) -> None:
-    code, out, err = run_command("status", "--json")
-    assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
-    code, out, err = run_command("graph", "x", "--format", "svg", "--json")
+    exit_code, out, err = run_command("status", "--json")
+    assert (exit_code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
+    exit_code, out, err = run_command("graph", "x", "--format", "svg", "--json")
     message = "--json and --format svg contradict each other; give one of them"
-    assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": message}, f"{message}\n")
+    assert (exit_code, json.loads(out), err) == (2, {"status": "bad_usage", "message": message}, f"{message}\n")
 
 
 def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> None:
@@ -322,10 +324,10 @@ def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> 
     commands += [["entities", "load"], ["store", "show"], ["store", "prune"], ["tool", "resume"]]
     assert len(commands) > 10
     for command_words in commands:
-        code, out, _ = run_command(*command_words, "--help")
+        exit_code, out, _ = run_command(*command_words, "--help")
         entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
         undescribed_lines = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
-        assert (code, undescribed_lines) == (0, []), command_words
+        assert (exit_code, undescribed_lines) == (0, []), command_words
 
 
 def test_help_has_whole_summaries_and_reference_links(run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,9 +347,9 @@ def test_answer_of_a_model_is_repaired_only_with_the_option_repair(run_command: 
     nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
     Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
     assert run_command("check", "answer.txt", "--json")[0] == 2
-    code, out, _ = run_command("check", "answer.txt", "--repair", "--json")
+    exit_code, out, _ = run_command("check", "answer.txt", "--repair", "--json")
     document = json.loads(out)
-    assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
+    assert (exit_code, document["status"], document["levels"]) == (0, "valid", [["a"]])
     codes = [repair["code"] for repair in document["repairs"]]
     assert codes == ["fenced", "prose", *["single_quotes"] * 9, "tool"]
     assert [note["code"] for note in document["notes"]] == ["fenced", "prose", "single_quotes", "tool"]
@@ -359,13 +361,16 @@ def test_answer_of_a_model_is_repaired_only_with_the_option_repair(run_command: 
 def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
     nodes = [_calculator("a", "1"), _calculator("b", "1")]
     Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": nodes})[:-20], encoding="utf-8")
-    code, out, _ = run_command("run", "cut.txt", "--repair", "--json")
+    exit_code, out, _ = run_command("run", "cut.txt", "--repair", "--json")
     hint = "ask the model for the rest, or complete the plan manually"
-    assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("truncated", hint)])
+    assert (exit_code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (
+        2,
+        [("truncated", hint)],
+    )
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": nodes}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
-    code, out, _ = run_command("check", "cut.txt", "--repair", "--json")
-    assert (code, [error[0] for error in _codes_and_pointers(out)]) == (2, ["truncated", "invalid_reference"])
+    exit_code, out, _ = run_command("check", "cut.txt", "--repair", "--json")
+    assert (exit_code, [error[0] for error in _codes_and_pointers(out)]) == (2, ["truncated", "invalid_reference"])
 
 
 async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:

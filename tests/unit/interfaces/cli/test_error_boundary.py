@@ -46,7 +46,7 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "code"),
+    ("error", "status", "exit_code"),
     [
         (CommandError("no"), "bad_usage", ExitCode.REJECTED),
         (ServerUnreachable("no"), "no_server", ExitCode.NO_SERVER),
@@ -58,10 +58,10 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
         (_rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), "server_rejected", ExitCode.FAILED),
     ],
 )
-def test_expected_error_is_a_document_and_has_its_exit_code(
-    error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_expected_error_is_reported_as_a_document_with_its_exit_code(
+    error: Exception, status: str, exit_code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _exit_code_after(error, tmp_path, is_json=True) == code
+    assert _exit_code_after(error, tmp_path, is_json=True) == exit_code
     streams = capsys.readouterr()
     disconnect_text = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
     message = disconnect_text if isinstance(error, RPCError) and status == "no_server" else "no"
@@ -69,7 +69,9 @@ def test_expected_error_is_a_document_and_has_its_exit_code(
     assert streams.err == message + "\n"
 
 
-def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_defect_is_reported_on_one_line_and_its_traceback_is_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _exit_code_after(KeyError("oops"), tmp_path) == ExitCode.FAILED
     log = tmp_path / "errors.log"
     message = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
@@ -80,7 +82,7 @@ def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: 
     assert _exit_code_after(KeyboardInterrupt(), tmp_path) == 130
 
 
-def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_package_is_reported_with_a_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code_after(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
     fix = "this version of Dagwright needs it: run `make setup`"
     assert capsys.readouterr().err == f"the package 'fastapi' is not installed, and {fix}\n"

@@ -27,23 +27,23 @@ def key_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    code = run_command_line([*arguments, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    exit_code = run_command_line([*arguments, "--json"])
+    return exit_code, json.loads(capsys.readouterr().out)
 
 
 def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
+    exit_code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, key_with_all_scopes = run_keys(capsys, "keys", "add", "*")
     _, read_only_key = run_keys(capsys, "keys", "add", "ann", "--scope", "read")
     _, listed_keys = run_keys(capsys, "keys", "list")
-    removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
-    second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
-    assert (code, added_key["status"]) == (0, "added")
+    removal_exit_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
+    second_removal_exit_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
+    assert (exit_code, added_key["status"]) == (0, "added")
     assert (added_key["scopes"], read_only_key["scopes"]) == (["run", "answer"], [])
     owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", read_only_key["id"])]
     assert [(key["owner"], key["id"]) for key in listed_keys] == owners
     assert not any("sha256" in key or "key" in key for key in listed_keys)
-    assert (removal_code, removed_key["owner"], second_removal_code) == (0, "ann", 2)
+    assert (removal_exit_code, removed_key["owner"], second_removal_exit_code) == (0, "ann", 2)
     callers = [KeyFile(key_path).caller_of(key["key"]) for key in (key_with_all_scopes, read_only_key)]
     assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
@@ -74,11 +74,11 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(
         ("add", "ann", "--scope", "read", "--scope", "run"),
         ("remove", "x"),
     ):
-        code, document = run_keys(capsys, "keys", *arguments)
-        assert (code, document["status"]) == (2, "bad_usage")
+        exit_code, document = run_keys(capsys, "keys", *arguments)
+        assert (exit_code, document["status"]) == (2, "bad_usage")
     key_path.write_text("{", encoding="utf-8")
-    code, document = run_keys(capsys, "keys", "add", "ann")
-    assert (code, document["status"]) == (2, "unreadable")
+    exit_code, document = run_keys(capsys, "keys", "add", "ann")
+    assert (exit_code, document["status"]) == (2, "unreadable")
 
 
 @pytest.mark.parametrize(

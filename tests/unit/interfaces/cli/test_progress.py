@@ -77,7 +77,7 @@ def test_rows_that_do_not_fit_are_counted_by_state() -> None:
     assert progress.eta_s == pytest.approx(2.0 / 91 * 9)
 
 
-def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
+def test_items_of_a_map_are_shown_as_a_bar_with_remaining_time_and_failures() -> None:
     step = _fail("fan[19]", completed_names=[f"fan[{number}]" for number in range(19)])
     map_row, *item_rows = _progress(view_of(node("fan", for_each=list(range(40))), step=step), max_rows=4).rows
     assert (map_row.name, map_row.done, map_row.total) == ("fan", 20, 40)

@@ -83,7 +83,7 @@ def test_fields_of_a_form_are_listed_after_its_question() -> None:
     assert field_lines(open_request(type="CLARIFICATION", schema=_FORM_SCHEMA)) == []
 
 
-def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
+def test_options_with_labels_are_listed_and_the_answer_command_is_short() -> None:
     options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
     options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
     request = open_request(type="SELECTION", options=options, allow_text=True)
@@ -142,7 +142,7 @@ def test_plan_to_approve_is_shown_by_its_steps() -> None:
 
 
 class _Client:
-    """Fake client: the pollers of a queue, and the number of open runs."""
+    """Fake Temporal client that reports the given pollers and the given number of open runs."""
 
     namespace, identity = "default", "1@here"
 

@@ -95,7 +95,9 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("stdout_type", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
-def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, stdout_type: Any, is_rendered: bool) -> None:
+def test_answer_is_rendered_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, stdout_type: Any, is_rendered: bool
+) -> None:
     scheduler = _scheduler_of_started_run(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     stdout = stdout_type()
@@ -159,11 +161,11 @@ def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
 
 
 @pytest.mark.parametrize(
-    ("node_id", "code", "message"),
+    ("node_id", "exit_code", "message"),
     [("a", 0, ""), (None, 1, "error: the output is not loaded: the payload x is not in the store\n")],
 )
 def test_lost_output_is_a_failure_but_a_lost_result_of_a_node_is_not(
-    node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
+    node_id: str | None, exit_code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scheduler = _scheduler_of_started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
@@ -171,4 +173,4 @@ def test_lost_output_is_a_failure_but_a_lost_result_of_a_node_is_not(
     note_message = f"{node_id or 'output'}: the payload x is not in the store"
     note = {"code": "value_lost", "node_id": node_id, "message": note_message}
     print_result(view, {**view.document_with_refs(), "notes": [note]}, Output())
-    assert (capsys.readouterr().err, _exit_code_of_result(view, [note])) == (message, code)
+    assert (capsys.readouterr().err, _exit_code_of_result(view, [note])) == (message, exit_code)

@@ -24,11 +24,11 @@ from tests.support.templates import load_templates
 
 JSON = {"Content-Type": "application/json"}
 _SERVICES = ("service_client", "workflow_service", "operator_service")
-"""Attributes of a client that are objects with methods."""
+"""Attributes of a Temporal client whose values are objects with methods."""
 
 
 class OfflineTemporalClient:
-    """Temporal client whose server does not respond. Records the names of the calls."""
+    """Temporal client whose server does not respond. It records the names of the called methods."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -113,7 +113,7 @@ async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None
     assert (await guarded_gateway.http.post("/body", json={}, headers=headers)).status_code == 200
 
 
-async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
+async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_api_requests(
     guarded_gateway: GuardedGateway, tmp_path: Path
 ) -> None:
     guarded_gateway.stop_event.set()
@@ -125,7 +125,7 @@ async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
     assert status_and_code_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
-async def test_too_many_requests_have_a_retry_after(guarded_gateway: GuardedGateway) -> None:
+async def test_request_over_the_limit_gets_the_header_retry_after(guarded_gateway: GuardedGateway) -> None:
     ann_headers = guarded_gateway.add_key("ann")
     responses = [await guarded_gateway.http.post("/body", json={}, headers=ann_headers) for _ in range(4)]
     assert [response.status_code for response in responses] == [200] * 3 + [429]

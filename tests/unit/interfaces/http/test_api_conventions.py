@@ -174,7 +174,9 @@ NO_RETRY = {"x-should-retry": "false"}
         (ModelFailure(ModelError.QUOTA_EXCEEDED, "x"), 429, "insufficient_quota", NO_RETRY),
     ],
 )
-def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
+def test_error_has_its_status_its_code_and_its_headers(
+    error: Exception, status: int, code: str, headers: dict[str, str]
+) -> None:
     http_error = api_error_of(error)
     assert (http_error.status, http_error.code, dict(http_error.headers)) == (status, code, headers)
     extra_fields = {"errors"} if isinstance(error, PlanInvalid) else set()

@@ -172,7 +172,7 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     ("param", "message", "fields"),
     [("inputs", "Go.", {"inputs": {"number": "many"}}), ("messages", '{"number": "many"}', {})],
 )
-async def test_invalid_inputs_name_their_field(
+async def test_error_of_invalid_inputs_names_their_field(
     offline_http: httpx.AsyncClient, param: str, message: str, fields: Any
 ) -> None:
     body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}

@@ -241,7 +241,7 @@ async def test_run_is_cancelled_after_a_disconnect_only_if_it_accepted_the_answe
 
 @pytest.mark.parametrize(("scope", "is_answer"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
 @with_and_without_stream
-async def test_key_without_the_scope_operate_cannot_cancel(
+async def test_cancel_on_disconnect_needs_the_scope_operate(
     gateway: _Gateway, scope: KeyScope, *, is_answer: bool, stream: bool
 ) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])

@@ -65,7 +65,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     assert schema["required"] == []
 
 
-def test_text_of_requests_has_the_type_of_a_request_without_a_prompt() -> None:
+def test_text_of_a_request_without_a_prompt_is_its_type() -> None:
     assert questions_text([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
 
 
@@ -138,7 +138,7 @@ _ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "to
         ({"tools": [_ANSWER_FUNCTION, _WEATHER_FUNCTION], "tool_choice": _ALLOWED_TOOLS}, False),
     ],
 )
-def test_request_becomes_a_call_only_if_the_client_accepts_it(fields: dict[str, Any], expected: bool) -> None:
+def test_request_becomes_a_call_only_if_the_client_accepts_the_call(fields: dict[str, Any], expected: bool) -> None:
     assert allows_answer_calls(_chat_body(**fields)) is expected
 
 

@@ -1,4 +1,4 @@
-"""Streams of answers that are interrupted anywhere and resume at another gateway, without lost or repeated text."""
+"""Interrupted streams of answers resume at any gateway without lost or repeated text."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing

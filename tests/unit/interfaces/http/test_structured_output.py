@@ -1,4 +1,4 @@
-"""Structured output of runs, as third-party clients request it, and rejected requests.
+"""Structured output of runs: requests of third-party clients, and requests that are rejected.
 
 `structured_output_requests.json` holds requests of instructor, LangChain, pydantic-ai and the Vercel AI SDK.
 """

@@ -74,7 +74,7 @@ def test_selection_without_options_or_with_over_200_options_has_no_form() -> Non
         assert form_of(_request("SELECTION", options=options)) is None
 
 
-def test_property_becomes_a_field_and_a_list_or_an_unsupported_type_becomes_a_json_field() -> None:
+def test_supported_property_becomes_a_field_and_any_other_property_a_json_field() -> None:
     name = {"type": "string", "minLength": 1}
     quarter, number = {"enum": ["Q1", "Q2"], "default": "Q1"}, {"type": "integer", "minimum": 1}
     properties = {
