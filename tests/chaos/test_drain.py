@@ -32,6 +32,7 @@ async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
         handle = await start_run(await private_server.start(), _PLAN, workflow_id="drained")
         await points.wait_for_point("w")
         async with worker_process(private_server.address, folder) as second_worker:
+            # Both workers write to the same log.
             await eventually(lambda: second_worker.log.count('"worker started"') == 2)
             stop_task = asyncio.create_task(first_worker.stop())
             # Wait until the grace period of the call has ended.

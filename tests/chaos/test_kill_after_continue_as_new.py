@@ -15,7 +15,7 @@ from tests.support.server import live_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_KILLS = 2
+_KILL_COUNT = 2
 
 
 async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_path: Path, folder: Path) -> None:
@@ -23,11 +23,11 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "60"}):
         async with live_server(tmp_path / "server") as server, worker_process(server.address, folder) as worker:
             client = await server.start()
-            # One node at a time: nothing is in flight between two nodes.
+            # Only one node runs at a time, so nothing is in flight between two nodes.
             handle = await start_run(client, plan, workflow_id="changing", max_in_flight=1)
             run_id = str(handle.first_execution_run_id)
-            for _ in range(_KILLS):
-                run_id = await _next_execution(client, handle, run_id)
+            for _ in range(_KILL_COUNT):
+                run_id = await _wait_for_next_run_id(client, handle, run_id)
                 await worker.restart()
             document = await result_within(handle, 240)
             output = (await handle.query("status"))["output"]
@@ -35,13 +35,13 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
     assert (document["status"], output) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
-    assert len(chain) > _KILLS
+    assert len(chain) > _KILL_COUNT
     for history in chain:
         await check_history(history)
 
 
-async def _next_execution(client: Client, handle: Handle, run_id: str) -> str:
-    """Wait until the run is in another execution than `run_id`, and return the run ID of that execution."""
+async def _wait_for_next_run_id(client: Client, handle: Handle, run_id: str) -> str:
+    """Wait until the run has continued as new after `run_id`; return the new run ID."""
     current_run_id = run_id
 
     async def has_changed() -> bool:

@@ -84,7 +84,7 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
 async def _batch_results(handle: Handle) -> list[dict[str, Any]]:
     """Return the results of the region batches of a run so far."""
     history = await handle.fetch_history()
-    batches = {
+    batch_event_ids = {
         event.event_id
         for event in history.events
         if event.activity_task_scheduled_event_attributes.activity_type.name == "run_region"
@@ -92,7 +92,7 @@ async def _batch_results(handle: Handle) -> list[dict[str, Any]]:
     return [
         pydantic_core.from_json(event.activity_task_completed_event_attributes.result.payloads[0].data)
         for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        if event.activity_task_completed_event_attributes.scheduled_event_id in batches
+        if event.activity_task_completed_event_attributes.scheduled_event_id in batch_event_ids
     ]
 
 

@@ -35,8 +35,8 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     # A short heartbeat timeout detects the dead worker soon.
     compiled = replace(compiled, nodes=(replace(compiled.nodes[0], heartbeat_s=2.0), *compiled.nodes[1:]))
     async with (
-        ModelServer(held_response, rest_of_plan, "Done.") as server,
-        worker_process(private_server.address, folder, environment=model_environment(server)) as worker,
+        ModelServer(held_response, rest_of_plan, "Done.") as model_server,
+        worker_process(private_server.address, folder, environment=model_environment(model_server)) as worker,
     ):
         handle = await start_workflow(
             await private_server.start(),
@@ -49,7 +49,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
         document = await result_within(handle, 120)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
-    repair_message = server.calls[1].messages[-1]["content"]
+    repair_message = model_server.calls[1].messages[-1]["content"]
     assert repair_message.startswith("Your last answer ended before the plan was complete.")
     assert json.dumps(first_node) in repair_message
     await check_history(await handle.fetch_history())

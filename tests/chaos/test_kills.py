@@ -152,7 +152,7 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
     kill_points = ("n10", "n35", "n60", "n85")
     for name in kill_points:
         points.hold(name)
-    handle = await start_run(await private_server.start(), plan, workflow_id="reactive")
+    handle = await start_run(await private_server.start(), plan, workflow_id="killed-graph")
     for number, name in enumerate(kill_points):
         await points.wait_for_point(name)
         await worker.kill()

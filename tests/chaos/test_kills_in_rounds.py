@@ -107,6 +107,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         await worker.kill()
         points.release("b")
         await worker.start()
+        # Kill the worker during the call that writes the answer.
         await kill_during_call(8)
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")

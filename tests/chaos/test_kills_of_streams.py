@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
-from tests.e2e.conftest import calculation, pause
+from tests.e2e.conftest import calculation, wait_node
 from tests.support.chaos import SHORT_HEARTBEAT_WORKER, model_environment, restart_server, worker_process
 from tests.support.eventually import eventually
 from tests.support.gateway_process import CompletionClient, EventClient, gateway_process, wait_until_all
@@ -23,7 +23,7 @@ CHARACTERS_BEFORE_KILLS = 60
 """Characters of an answer that the model writes before the kills; it writes the rest afterwards."""
 TIMEOUT_S = 240.0
 ANSWER = " ".join(f"Part {number} of the answer." for number in range(20))
-PLAN = {"nodes": [pause("rest", "50ms"), calculation("sum", "1 + 2", depends_on=["rest"])]}
+PLAN = {"nodes": [wait_node("rest", "50ms"), calculation("sum", "1 + 2", depends_on=["rest"])]}
 END_STATUSES = ("completed", "failed", "skipped", "blocked", "cancelled")
 CHAT_REQUEST = {"model": "profile/plan", "messages": [{"role": "user", "content": "What is in all parts?"}]}
 

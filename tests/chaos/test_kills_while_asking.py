@@ -23,7 +23,7 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _EFFECT = effect_node("effect")
-_CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}}
+_CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}}
 
 
 async def _send_approval(server: LiveServer, workflow_id: str, request_id: str) -> None:

@@ -37,7 +37,7 @@ def _write_node(name: str, *after: str) -> dict[str, Any]:
     return tool_node(name, "write_then_hold", *after, arguments={"name": name})
 
 
-_CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}, "depends_on": ["first"]}
+_CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}, "depends_on": ["first"]}
 _PLAN = plan_of(
     _write_node("first"),
     _CHECK,

@@ -110,7 +110,7 @@ class Terminal:
 
 
 class CommandLine:
-    """Start commands in one folder with one environment.
+    """Start commands of Dagwright, or other programs, in one folder with one environment.
 
     Args:
         uses_new_interpreter: start a new interpreter for each command, instead of a fork.
@@ -122,24 +122,22 @@ class CommandLine:
         environment: Mapping[str, str],
         *,
         uses_new_interpreter: bool = False,
-        script: str = "starter.py",
     ) -> None:
         self.folder = folder
-        self.script = script
         self.uses_new_interpreter = uses_new_interpreter
         self.environment = dict(environment)
 
     def with_variables(self, **variables: str) -> "CommandLine":
         """Return commands in the same folder with additional environment variables."""
         environment = {**self.environment, **variables}
-        return CommandLine(self.folder, environment, uses_new_interpreter=self.uses_new_interpreter, script=self.script)
+        return CommandLine(self.folder, environment, uses_new_interpreter=self.uses_new_interpreter)
 
     async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> RunningProcess:
         return await self._start(arguments, program=program, PYTHONPATH=str(ROOT))
 
-    async def __call__(self, *arguments: str, text: str | None = None) -> ProcessResult:
-        process = await self._start(arguments, streams={"stdin": DEVNULL if text is None else PIPE})
-        return await wait_for_exit(process, text=text)
+    async def __call__(self, *arguments: str, stdin_text: str | None = None) -> ProcessResult:
+        process = await self._start(arguments, streams={"stdin": DEVNULL if stdin_text is None else PIPE})
+        return await wait_for_exit(process, stdin_text=stdin_text)
 
     async def run_on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
@@ -168,7 +166,7 @@ class CommandLine:
         **variables: str,
     ) -> RunningProcess:
         return await start_program(
-            program or (self.script,),
+            program or ("starter.py",),
             arguments,
             folder=self.folder,
             environment={**self.environment, **variables},
@@ -177,8 +175,8 @@ class CommandLine:
         )
 
 
-async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> ProcessResult:
-    stdin = None if text is None else text.encode()
+async def wait_for_exit(process: RunningProcess, *, stdin_text: str | None = None) -> ProcessResult:
+    stdin = None if stdin_text is None else stdin_text.encode()
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
@@ -190,13 +188,13 @@ async def kill_process(process: RunningProcess) -> None:
 
 
 async def stop_process(process: RunningProcess) -> None:
-    """Request the end of a process with SIGTERM, and wait for it."""
+    """Send SIGTERM to a process, and wait until the process has ended."""
     process.send_signal(signal.SIGTERM)
     await wait_for_exit(process)
 
 
 async def wait_for_run_status(commands: CommandLine, run_id: str, status: str) -> dict[str, Any]:
-    """Wait until a run has a status, and return its document."""
+    """Wait until the run has this status; return the JSON output of the command `status`."""
     documents: list[dict[str, Any]] = []
 
     async def has_status() -> bool:

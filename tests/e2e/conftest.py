@@ -26,7 +26,7 @@ OpenConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 
 @pytest.fixture
 async def commands(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CommandLine]:
-    """Commands in an empty folder, on the server of the session. At the end, running processes are killed."""
+    """Commands in an empty folder, on the shared server. Processes that still run after the test are killed."""
     uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
     programs_before = running_programs()
     yield CommandLine(tmp_path, server.environment(), uses_new_interpreter=uses_new_interpreter)
@@ -109,7 +109,7 @@ def calculation(node_id: str, expression: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "calculator", "arguments": {"expression": expression}, **fields}
 
 
-def pause(node_id: str, duration: str, **fields: Any) -> dict[str, Any]:
+def wait_node(node_id: str, duration: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "wait", "arguments": {"duration": duration}, **fields}
 
 

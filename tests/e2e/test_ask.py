@@ -20,9 +20,9 @@ async def test_ask_prints_the_answer_first(commands: CommandLine) -> None:
         result = await with_model(commands, model_server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
-    answer_line = lines.index("It is 6.")
+    answer_index = lines.index("It is 6.")
     assert lines[0] == "run ask-first"
-    assert lines[answer_line + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
+    assert lines[answer_index + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
 
 
 async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(commands: CommandLine) -> None:
@@ -46,17 +46,17 @@ async def test_plan_only_writes_a_plan_that_can_be_run(commands: CommandLine) ->
         result = await with_model(commands, model_server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
     assert (result.code, result.stderr) == (0, "")
     assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
-    run_result = await commands("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
+    run_result = await commands("run", "-", "--json", "--id", "ask-plan-only-run", stdin_text=result.stdout)
     assert (run_result.code, run_result.document["output"]) == (0, {"more": 6})
 
 
-async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response(commands: CommandLine) -> None:
+async def test_error_of_invalid_plans_names_the_nodes_of_the_last_response(commands: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as model_server:
         result = await with_model(commands, model_server)("ask", "Fly.", "--id", "ask-no-plan")
     lines = result.stdout.splitlines()
-    error_line = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
+    error_index = next(index for index, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (result.code, '"read#4"' in result.stdout) == (1, False)
-    assert lines[error_line + 1] == (
+    assert lines[error_index + 1] == (
         "the last response of the model, and its errors: "
         "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
     )
@@ -67,10 +67,10 @@ async def test_failure_of_the_planner_is_reported_once(commands: CommandLine) ->
     async with ModelServer("I cannot.", error) as model_server:
         result = await with_model(commands, model_server)("ask", "Fly.", "--id", "ask-invalid-key")
     lines = result.stdout.splitlines()
-    summary_line = next(
-        number for number, line in enumerate(lines) if line.startswith("ask-invalid-key (Fly.): failed in ")
+    summary_index = next(
+        index for index, line in enumerate(lines) if line.startswith("ask-invalid-key (Fly.): failed in ")
     )
-    error_lines = [line for line in lines[summary_line + 1 :] if "Incorrect API key provided" in line]
+    error_lines = [line for line in lines[summary_index + 1 :] if "Incorrect API key provided" in line]
     assert (result.code, [line.partition(" at ")[0] for line in error_lines]) == (1, ["failed: plan#2: small"])
 
 

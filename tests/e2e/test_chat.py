@@ -75,7 +75,7 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
     async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as model_server:
         model_commands = with_model(commands, model_server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
-        result = await model_commands("chat", "--session", "piped", "--json", text=lines)
+        result = await model_commands("chat", "--session", "piped", "--json", stdin_text=lines)
         turns = await _turns(model_commands, "piped")
     first_document, second_document = (json.loads(line) for line in result.stdout.splitlines())
     assert result.code == 0
@@ -96,20 +96,22 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
 async def test_failed_turn_is_reported_and_the_chat_continues(commands: CommandLine) -> None:
     invalid_plan = plan_text({"id": "a", "tool": "unknown"})
     async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as model_server:
-        result = await with_model(commands, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+        result = await with_model(commands, model_server)("chat", "--session", "failing", stdin_text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
     assert "One." in result.stdout.splitlines()
     assert "dagwright chat --session failing" in result.stdout.splitlines()[-1]
 
 
-async def test_person_talks_checks_the_status_and_continues_later(commands: CommandLine, start_chat: StartChat) -> None:
+async def test_chat_shows_its_session_and_a_second_chat_continues_the_session(
+    commands: CommandLine, start_chat: StartChat
+) -> None:
     script = (_calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two.")
     async with ModelServer(*script) as model_server:
         model_commands = with_model(commands, model_server)
         chat = await start_chat(model_commands)
         session_id = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
-        # A line break within the message.
+        # The message contains a line break.
         await send_message(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
         await send_message(chat, "/status", f"session {session_id}: idle, 1 turn; profile plan")
         await send_message(chat, "/turns", "1. How much is it?")
@@ -210,7 +212,7 @@ async def test_chat_continues_after_kills_of_the_server(
 )
 async def test_chat_rejects_invalid_options(commands: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:
-        result = await with_model(commands, model_server)("chat", *arguments, "--json", text="Hello.\n")
+        result = await with_model(commands, model_server)("chat", *arguments, "--json", stdin_text="Hello.\n")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -246,7 +248,7 @@ async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_tur
     async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as model_server:
         model_commands = with_model(commands, model_server)
         first_result = await model_commands("ask", "Show shipments from Acme Corp to Houston", *options)
-        chat_result = await model_commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
+        chat_result = await model_commands("chat", *options, "--max-rounds", "5", stdin_text="Acme Corp LLC\n")
         third_result = await model_commands("ask", "How many were there?", "--session", "acme", "--json")
     chat_document = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)

@@ -58,10 +58,10 @@ class Composition:
     def environment(self, service: str) -> dict[str, str]:
         inherited_variables = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
         variables = self.services[service].get("environment", {})
-        local_variables = {name: self.localize(str(value)) for name, value in variables.items()}
+        local_variables = {name: self.replace_for_this_machine(str(value)) for name, value in variables.items()}
         return {**inherited_variables, **local_variables, "PATH": self.path, **self.overrides}
 
-    def localize(self, text: str) -> str:
+    def replace_for_this_machine(self, text: str) -> str:
         for original, local_text in self.replacements.items():
             text = text.replace(original, local_text)
         return text
@@ -69,7 +69,7 @@ class Composition:
     def health_command(self, service: str) -> list[str]:
         kind, *command = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
-        return [self.localize(word) for word in command]
+        return [self.replace_for_this_machine(word) for word in command]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> None:
@@ -115,7 +115,7 @@ def programs() -> ServerPrograms:
 @pytest.fixture(scope="module")
 async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
     binary = await get_binary(Settings().cache_home, preferred_version=None)
-    frontend = free_port()
+    frontend_port = free_port()
     password_variable = "${POSTGRES_PASSWORD:-dagwright}"
     return Composition(
         services=yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"],
@@ -124,8 +124,8 @@ async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Co
             password_variable: postgres.password,
             "--dbname=dagwright": "--dbname=postgres",
             "/etc/temporal/dagwright.yaml": str(_ROOT / "docker/dynamic_config.yaml"),
-            "temporal:7233": f"127.0.0.1:{frontend}",
-            "7233": str(frontend),
+            "temporal:7233": f"127.0.0.1:{frontend_port}",
+            "7233": str(frontend_port),
             "5432": str(postgres.port),
         },
         path=os.pathsep.join([str(programs.folder), str(binary.path.parent), os.environ["PATH"]]),
@@ -142,7 +142,7 @@ def schema(composition: Composition, programs: ServerPrograms) -> None:
 
 
 @pytest.fixture(scope="module")
-async def frontend(
+async def frontend_address(
     schema: None, composition: Composition, programs: ServerPrograms, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[str]:
     """Start the production server with the composition's variables; yield its address."""
@@ -169,16 +169,16 @@ async def frontend(
 
 
 @pytest.fixture(scope="module")
-def namespace(frontend: str, composition: Composition) -> str:
-    """Run the namespace script twice; return the address of the server with the namespace."""
+def address_with_namespace(frontend_address: str, composition: Composition) -> str:
+    """Run the namespace script twice; return the address of the server."""
     for _ in range(2):
         _run(["sh", str(_ROOT / "docker/create-namespace.sh")], composition.environment("temporal-namespace"))
-    return frontend
+    return frontend_address
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a new folder, run the steps of the last stage there that need no container, and return the folder."""
+    """Return a new folder in which the steps of the last stage were run, except the steps that need a container."""
     *stages, last_stage = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
     _run_steps(last_stage, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
@@ -259,8 +259,10 @@ async def test_web_interface_is_healthy(composition: Composition, server: LiveSe
     _run(health_command, composition.environment("temporal-ui"))
 
 
-def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
-    environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": namespace}
+def test_namespace_keeps_closed_runs_and_has_the_search_attributes(
+    address_with_namespace: str, composition: Composition
+) -> None:
+    environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": address_with_namespace}
     describe_command = ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"]
     namespace_result = subprocess.run(describe_command, env=environment, capture_output=True, text=True, check=True)
     assert '"workflowExecutionRetentionTtl": "7776000s"' in namespace_result.stdout
@@ -270,14 +272,14 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
         assert name in attributes_result.stdout
 
 
-async def test_run_filters_and_pages_are_correct_on_postgresql(namespace: str) -> None:
-    connection = await connection_of(await dial(namespace))
+async def test_run_filters_and_pages_are_correct_on_postgresql(address_with_namespace: str) -> None:
+    connection = await connection_of(await dial(address_with_namespace))
     await check_filters(connection)
     await check_pages(connection)
 
 
 async def test_worker_of_the_image_is_healthy_only_while_it_runs(
-    image: Path, namespace: str, composition: Composition
+    image: Path, address_with_namespace: str, composition: Composition
 ) -> None:
     steps = read_dockerfile(_ROOT / "Dockerfile")
     image_words = [word for step in steps if step.instruction == "ENV" for word in step.words]
@@ -289,7 +291,7 @@ async def test_worker_of_the_image_is_healthy_only_while_it_runs(
             for name, value in image_variables.items()
         },
         "PATH": os.pathsep.join([f"{image}/app/.venv/bin", composition.path]),
-        "TEMPORAL_ADDRESS": namespace,
+        "TEMPORAL_ADDRESS": address_with_namespace,
     }
     (entrypoint,) = [step.json_after() for step in steps if step.instruction == "ENTRYPOINT"]
     python = shutil.which(entrypoint[0], path=environment["PATH"])

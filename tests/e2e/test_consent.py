@@ -90,9 +90,9 @@ async def test_plan_is_approved_or_rejected_on_the_terminal(
     commands: CommandLine, write_plan: WritePlan, tools: str
 ) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
-    options = ("run", plan, "--tools", tools, "--approve-plan")
-    rejected_code, rejected_screen = await commands.run_on_terminal(*options, "--id", "not-approved", answers="no\n")
-    code, screen = await commands.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
+    arguments = ("run", plan, "--tools", tools, "--approve-plan")
+    rejected_code, rejected_screen = await commands.run_on_terminal(*arguments, "--id", "not-approved", answers="no\n")
+    code, screen = await commands.run_on_terminal(*arguments, "--id", "approved", answers="maybe\nyes\n")
     run_list = await commands("list", "--json")
 
     expected_lines = [

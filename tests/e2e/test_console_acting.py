@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from dagwright.interfaces.http import direct
 from dagwright.testing import HttpError, busy, json_text
-from tests.e2e.conftest import Serve, ServeConsole, calculation, pause, plan_of
+from tests.e2e.conftest import Serve, ServeConsole, calculation, plan_of, wait_node
 from tests.support.answer_texts import held_model_answer
 from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 from tests.support.eventually import eventually
@@ -81,10 +81,10 @@ async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chr
             way_card = request_card(page, run_id, "way")
             await way_card.get_by_label("by air").check()
             await way_card.get_by_role("button", name="Answer").click()
-            name_card = request_card(page, run_id, "sender")
-            await name_card.get_by_label("Answer", exact=True).fill("Hopper")
-            await name_card.get_by_role("button", name="Answer").click()
-            await expect(name_card.locator(".confirmation")).to_contain_text("sender")
+            sender_card = request_card(page, run_id, "sender")
+            await sender_card.get_by_label("Answer", exact=True).fill("Hopper")
+            await sender_card.get_by_role("button", name="Answer").click()
+            await expect(sender_card.locator(".confirmation")).to_contain_text("sender")
             result = await gateway.wait_for_end(run_id)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     parcel = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
@@ -133,7 +133,9 @@ _ITEM_APPROVAL = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
 ITEMS_PLAN = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _ITEM_APPROVAL}]}
 
 
-async def test_requests_of_all_items_are_answered_with_one_form(serve: Serve, chromium: Browser) -> None:
+async def test_one_form_answers_all_items_and_a_closed_request_keeps_the_typed_text(
+    serve: Serve, chromium: Browser
+) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(ITEMS_PLAN)
         other_run = await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
@@ -157,7 +159,7 @@ async def test_requests_of_all_items_are_answered_with_one_form(serve: Serve, ch
 
 _NUMBER_INPUT = {"number": {"type": "integer"}}
 _DOUBLE_NODE = calculation("double", "{{PLACEHOLDER_number}} * 2")
-LONG_PLAN = plan_of(_DOUBLE_NODE, pause("long", "1h"), title="Something long", inputs=_NUMBER_INPUT)
+LONG_PLAN = plan_of(_DOUBLE_NODE, wait_node("long", "1h"), title="Something long", inputs=_NUMBER_INPUT)
 
 
 async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromium: Browser) -> None:
@@ -171,11 +173,11 @@ async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromi
             await page.get_by_role("button", name="Resume").click()
             await expect(page.get_by_role("button", name="Pause")).to_be_visible()
             await page.get_by_role("button", name="Add nodes").click()
-            nodes = dialog.get_by_label("Nodes (a JSON list, as in a plan)")
-            await nodes.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
+            nodes_field = dialog.get_by_label("Nodes (a JSON list, as in a plan)")
+            await nodes_field.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
             await dialog.get_by_role("button", name="Add").click()
             await expect(dialog.get_by_role("alert").last).to_contain_text("calculator")
-            await nodes.fill(json.dumps(calculation("more", "{{double.result}} + 1")))
+            await nodes_field.fill(json.dumps(calculation("more", "{{double.result}} + 1")))
             await dialog.get_by_role("button", name="Add").click()
             await expect(dialog).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
@@ -190,7 +192,7 @@ FAILING_PLAN = plan_of(
     calculation("broken", "1 / 0"),
     calculation("failing", "2 / 0"),
     calculation("sum", "{{broken.result}} + {{failing.result}}"),
-    pause("long", "1h"),
+    wait_node("long", "1h"),
     calculation("dependent", "1 + 1", depends_on=["long"]),
 )
 
@@ -348,7 +350,7 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve_console: Serve
     assert messages == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
-async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
+async def test_chat_shows_errors_of_a_model_and_retries_after_a_rate_limit(
     serve_console: ServeConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)

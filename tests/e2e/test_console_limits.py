@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.conftest import APPROVAL_NODE, Serve, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, plan_of, wait_node
 from tests.support.browser import open_page
 from tests.support.eventually import eventually
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 expect.set_options(timeout=60_000)
 
 LIMITED_PLAN = plan_of(
-    APPROVAL_NODE, pause("long", "1h", depends_on=["check"]), pause("next", "1h", depends_on=["check"])
+    APPROVAL_NODE, wait_node("long", "1h", depends_on=["check"]), wait_node("next", "1h", depends_on=["check"])
 )
 
 

@@ -1,4 +1,4 @@
-"""The console renders the Markdown of requests and answers, but no scripts, links to scripts or foreign files."""
+"""The console renders the Markdown of messages, but no scripts, no links to scripts and no files of other hosts."""
 
 import pytest
 from playwright.async_api import Page, expect

@@ -3,14 +3,14 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.conftest import Serve, calculation, pause
+from tests.e2e.conftest import Serve, calculation, wait_node
 from tests.support.browser import open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-LONG_PLAN = {"plan": 1, "nodes": [pause("long", "1h")]}
+LONG_PLAN = {"plan": 1, "nodes": [wait_node("long", "1h")]}
 SHORT_PLAN = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
 
 

@@ -87,6 +87,7 @@ LOAD_OLDER_GRAPH = """async () => {
   }
   return rows;
 }"""
+# `constructor` is not a known format, but each JavaScript object has a property with this name.
 READ_FORMATS = """async () => {
   const { formatText, inputOf } = await import("/console/js/formats.js");
   return ["constructor", "date", "uuid"].map((format) => [formatText(format), inputOf(format, "").type]);
@@ -196,14 +197,14 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(open_c
     document: dict[str, Any] = {**request, **more_fields, "assignee": None}
     async with open_console_page("plan") as page:
 
-        async def answer(route: Route) -> None:
+        async def send_inbox(route: Route) -> None:
             is_first_page = "cursor" not in route.request.url
             more_requests = [{**document, "request_id": f"way-{number}"} for number in range(50)]
             requests = [document] if is_first_page else more_requests
             inbox = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
             await route.fulfill(json=inbox)
 
-        await page.route("**/v1/inbox?*", answer)
+        await page.route("**/v1/inbox?*", send_inbox)
         await page.goto(page.url.replace("#/plan", "#/inbox"))
         state = page.locator("#inbox-state")
         await expect(state).to_have_text("51+ open")
@@ -246,7 +247,7 @@ async def test_graph_that_is_older_than_the_events_does_not_change_a_node(open_c
     assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_input_field_suits_the_format(open_console_page: OpenConsolePage) -> None:
+async def test_form_field_has_the_input_type_and_the_hint_of_its_format(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("inbox") as page:
         result = await page.evaluate(READ_FORMATS)
     assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
@@ -339,7 +340,7 @@ READ_FORM = """async ([schema, value]) => {
 }"""
 
 
-async def test_form_returns_its_initial_value(open_console_page: OpenConsolePage) -> None:
+async def test_form_returns_its_initial_value_and_the_problems_of_the_value(open_console_page: OpenConsolePage) -> None:
     properties = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
     limited_schema = {"type": "object", "properties": properties, "required": ["a", "b"]}
     async with open_console_page("plan") as page:

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.server import Daemon
 from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
-from tests.e2e.conftest import WritePlan, calculation, pause
+from tests.e2e.conftest import WritePlan, calculation, wait_node
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -31,7 +31,7 @@ def _mark(name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_run_is_watched_and_cancelled_from_other_terminals(commands: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan(calculation("first", "1 + 1"), pause("long", "10m", depends_on=["first"]))
+    plan = write_plan(calculation("first", "1 + 1"), wait_node("long", "10m", depends_on=["first"]))
     run_process = await commands.start("run", plan, "--id", "steered")
     await read_line_with(run_process, "running    long")
     watch_process = await commands.start("watch", "steered", "--no-worker")
@@ -54,7 +54,7 @@ async def test_run_is_watched_and_cancelled_from_other_terminals(commands: Comma
 
 
 async def test_same_command_finishes_an_interrupted_run(commands: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan(calculation("first", "1 + 1"), pause("long", "3s", depends_on=["first"]))
+    plan = write_plan(calculation("first", "1 + 1"), wait_node("long", "3s", depends_on=["first"]))
     run_process = await commands.start("run", plan, "--id", "interrupted")
     await read_line_with(run_process, "completed  first")
     run_process.send_signal(signal.SIGINT)
@@ -146,7 +146,7 @@ async def test_up_is_idempotent_and_down_stops_the_server(
 
 
 async def test_node_of_a_killed_worker_is_retried(commands: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
+    plan = write_plan(wait_node("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
     run_process = await commands.start("run", plan, "--id", "killed-worker")
     await read_line_with(run_process, "running    long  wait · Take a while")
     await kill_process(run_process)

@@ -18,7 +18,7 @@ def read_shop_log(stdout: str) -> list[str]:
     return [entry for entry, _ in re.findall(r"^(.+) \((dw1_\w+)\)$", log, re.MULTILINE)]
 
 
-async def test_demo_kills_an_order_and_continues_it(commands_that_start_a_server: CommandLine) -> None:
+async def test_order_of_the_demo_continues_after_a_kill(commands_that_start_a_server: CommandLine) -> None:
     program = await demo_program_of("demo")
     result = (await wait_for_exit(await commands_that_start_a_server.start(program=program))).check_success()
     output_before_kill, separator, output_after_kill = result.stdout.partition("\n$ kill -9 ")

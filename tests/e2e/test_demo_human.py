@@ -27,8 +27,8 @@ async def test_demo_continues_after_the_printed_commands_are_run(commands_with_p
     ]
     assert request_lines[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
     assert request_lines[3].rstrip().endswith(" check --approve  (or --reject)")
-    select_result = await commands_with_private_server(*_command(request_lines[1]), "--select", "mail")
-    approve_result = await commands_with_private_server(*_command(request_lines[3]), "--by", "ann")
+    select_result = await commands_with_private_server(*_command_arguments(request_lines[1]), "--select", "mail")
+    approve_result = await commands_with_private_server(*_command_arguments(request_lines[3]), "--by", "ann")
 
     assert [(each.code, each.stderr) for each in (select_result, approve_result)] == [(0, ""), (0, "")]
     result = await wait_for_exit(demo)
@@ -36,6 +36,6 @@ async def test_demo_continues_after_the_printed_commands_are_run(commands_with_p
     assert result.stdout.endswith("Published by web and mail: the total is 860.\n")
 
 
-def _command(line: str) -> list[str]:
+def _command_arguments(line: str) -> list[str]:
     """Return the arguments of the `dagwright` command that a line shows."""
     return shlex.split(line.partition("dagwright ")[2].partition("  (")[0])

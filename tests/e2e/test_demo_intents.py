@@ -12,7 +12,7 @@ _DEMO = ("tests/support/short_heartbeat_demo.py",)
 
 
 async def test_demo_continues_after_a_kill_and_then_changes_nothing(commands_that_start_a_server: CommandLine) -> None:
-    # No second step may end before the kill, even on a busy machine.
+    # With `--pace 2`, the second step cannot end before the kill, even on a busy machine.
     first_demo = await commands_that_start_a_server.start("--pace", "2", program=_DEMO)
     await read_line_with(first_demo, "completed  @result_1")
     await kill_process(first_demo)

@@ -56,8 +56,11 @@ async def test_demo_prints_the_volumes_of_both_carriers(commands_with_private_se
     # The commands that the output shows succeed.
     run_id = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
     command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run_id in line]
-    graph, node = (line.split("dagwright ")[1].split() for line in command_lines)
-    results = [await commands_with_private_server(*graph), await commands_with_private_server(*node)]
+    graph_arguments, node_arguments = (line.split("dagwright ")[1].split() for line in command_lines)
+    results = [
+        await commands_with_private_server(*graph_arguments),
+        await commands_with_private_server(*node_arguments),
+    ]
     assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]
     assert "metadata_lookup" in results[0].stdout
     assert "analysis_result" in results[1].stdout

@@ -14,7 +14,7 @@ SECOND_PROCESS_ANSWERS = "no terminal, so a second process answers: dagwright fe
 PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
-async def program_of_demo() -> tuple[str, ...]:
+async def onboarding_demo_program() -> tuple[str, ...]:
     *_, load_command, _ = await commands_of_make("demo-onboarding")
     assert load_command == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
     return await demo_program_of("demo-onboarding")
@@ -22,8 +22,8 @@ async def program_of_demo() -> tuple[str, ...]:
 
 def rows_of(stdout: str) -> list[str]:
     lines = stdout.splitlines()
-    title_line = next(number for number, line in enumerate(lines) if "rows in the database" in line)
-    return [" ".join(line.split()) for line in lines[title_line + 1 :] if line.strip()]
+    title_index = next(index for index, line in enumerate(lines) if "rows in the database" in line)
+    return [" ".join(line.split()) for line in lines[title_index + 1 :] if line.strip()]
 
 
 def expected_rows(director: str) -> list[str]:
@@ -41,7 +41,7 @@ def expected_rows(director: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.fresh
 async def test_demo_without_a_terminal_answers_its_request(commands_with_private_server: CommandLine) -> None:
-    program = await program_of_demo()
+    program = await onboarding_demo_program()
     load_result = await commands_with_private_server("entities", "load", PARTIES)
     assert load_result.code == 0, load_result.stderr
     result = await wait_for_exit(await commands_with_private_server.start(program=program))
@@ -52,7 +52,7 @@ async def test_demo_without_a_terminal_answers_its_request(commands_with_private
 
 
 async def test_demo_continues_after_an_answer_from_a_second_terminal(commands_with_private_server: CommandLine) -> None:
-    program = await program_of_demo()
+    program = await onboarding_demo_program()
     load_result = await commands_with_private_server("entities", "load", PARTIES)
     assert load_result.code == 0, load_result.stderr
     demo = asyncio.create_task(commands_with_private_server.run_on_terminal(program=program))

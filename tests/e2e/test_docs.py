@@ -189,6 +189,7 @@ def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     skipped_blocks = [block for block in BLOCKS if not block.is_runnable]
     assert all(block.notes["not run"] for block in skipped_blocks)
     assert len([block for block in skipped_blocks if block.language in COMMANDS]) <= 4
+    # Commands in text blocks are never run, so such a block must be marked as not run.
     command_blocks = [block for block in blocks_of_language("text") if COMMAND_LINE.search(block.text)]
     assert [str(block) for block in command_blocks if block.is_runnable] == []
 
@@ -286,8 +287,8 @@ def test_every_variable_of_the_page_on_settings_is_a_setting() -> None:
     documented_names = {name.strip("`") for row in rows for name in row.split(", ")}
     fields = Settings.model_fields | MaritimeSettings.model_fields
     setting_names = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in fields.items()}
-    secrets = {f"DAGWRIGHT_SECRET_NAME{end}" for end in ("", "_TOOLS", "_HOSTS")}
-    assert documented_names - setting_names == secrets
+    secret_variables = {f"DAGWRIGHT_SECRET_NAME{end}" for end in ("", "_TOOLS", "_HOSTS")}
+    assert documented_names - setting_names == secret_variables
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

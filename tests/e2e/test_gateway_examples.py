@@ -134,14 +134,14 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
     ):
         document = (await gateway.http.get("/openapi.json")).json()
         gateway.http.headers["Authorization"] = f"Bearer {full_key}"
-        key = uuid4().hex
-        await gateway.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
+        idempotency_key = uuid4().hex
+        await gateway.post("/v1/runs", {"template": "failing"}, Idempotency_Key=idempotency_key)
         responses = {
             400: await gateway.post(CHAT, chat_body("small", stream_progress="all")),
             401: await gateway.post(CHAT, chat_body("small"), Authorization=""),
             403: await gateway.post(CHAT, chat_body("small"), Authorization=f"Bearer {read_key}"),
             404: await gateway.http.get("/v1/runs/missing"),
-            409: await gateway.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
+            409: await gateway.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=idempotency_key),
             413: await gateway.post(CHAT, chat_body("small", more="x" * 20_000)),
             422: await gateway.post(CHAT, chat_body("plan/failing")),
             502: await gateway.post(CHAT, chat_body("small")),

@@ -13,7 +13,7 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.protocol.run_labels import ALL_OWNERS
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_node
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Gateway, chat_body
 
@@ -147,7 +147,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
     keys = Keys(tmp_path)
     ann_key = keys.add("ann")
     gateway_settings = {"api_keys": keys.path, "api_streams": 2}
-    plans = {"wait": plan_of(pause("wait", "10m"))}
+    plans = {"wait": plan_of(wait_node("wait", "10m"))}
     body = chat_body("plan/wait", stream=True)
     async with serve(plans=plans, extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
 

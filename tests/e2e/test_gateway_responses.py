@@ -10,7 +10,7 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from dagwright.testing import json_text, step
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_node
 from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.gateway import assert_sequence_numbers_increase
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 SUM_PLAN = plan_text(call("sum", "calculator", expression="1 + 2"))
 CHAIN_PLAN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
 BROKEN_PLAN = plan_of(calculation("broken", "1 / 0"))
-LONG_PLAN = plan_of(pause("long", "1h"))
+LONG_PLAN = plan_of(wait_node("long", "1h"))
 APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result.approved}}")
 
 
@@ -128,7 +128,7 @@ async def test_request_with_previous_response_id_gets_the_earlier_conversation(s
     assert next_response.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
-async def test_model_answers_a_response_without_a_run(serve: Serve) -> None:
+async def test_response_of_a_model_has_no_run_and_is_not_stored(serve: Serve) -> None:
     async with serve("Hello.", "Hello.") as gateway:
         response = await gateway.openai.responses.create(model="small", input="Hi.")
         stream = await gateway.openai.responses.create(model="small", input="Hi.", stream=True)

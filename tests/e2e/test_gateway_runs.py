@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_node
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, blocks_of, named_events_of
 
@@ -160,7 +160,7 @@ async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> N
     assert (document["error"], listed_run["error"], explanation["error"]) == (error, error, error)
 
 
-async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
+async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve) -> None:
     async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
         valid_check = (await gateway.post("/v1/plans/check", {"plan": APPROVAL_PLAN})).json()
         invalid_plan = plan_of({"id": "a", "tool": "?"})
@@ -200,7 +200,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
 
 async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_cancellation(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
-    plans = {"long": plan_of(pause("wait", "10m"), output="done {{wait.result}}")}
+    plans = {"long": plan_of(wait_node("wait", "10m"), output="done {{wait.result}}")}
     async with serve(plans=plans) as gateway:
         chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
         cancel_body = {"reason": "enough", "by": "ann"}

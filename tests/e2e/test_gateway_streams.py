@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import Pace, json_text, text
-from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_node
 from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Event, Gateway, chat_body, events_of
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.server
 
 
 def chain_plan(pause_duration: str) -> dict[str, Any]:
-    nodes = (calculation("sum", "1 + 2"), pause("rest", pause_duration), calculation("more", "{{sum.result}} * 2"))
+    nodes = (calculation("sum", "1 + 2"), wait_node("rest", pause_duration), calculation("more", "{{sum.result}} * 2"))
     return plan_of(*nodes, output="{{more.result}}")
 
 
 CHAIN_PLAN = chain_plan("1ms")
 BROKEN_PLAN = plan_of(calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1"))
-LONG_PLAN = plan_of(pause("long", "1h"))
+LONG_PLAN = plan_of(wait_node("long", "1h"))
 REQUESTS_PLAN = plan_of(
     APPROVAL_NODE,
     {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
@@ -119,8 +119,8 @@ async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     assert received_text.endswith("data: [DONE]\n\n")
 
 
-async def _disconnect(gateway: Gateway, **headers: str) -> str:
-    """Start a stream of a long run and disconnect; return the ID of the run."""
+async def _start_and_disconnect(gateway: Gateway, **headers: str) -> str:
+    """Start a run of the plan `long` with a stream, and disconnect from the stream; return the ID of the run."""
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     async with gateway.http.stream("POST", CHAT, json=stream_body("plan/long"), headers=request_headers) as response:
         async for part in response.aiter_text():
@@ -132,8 +132,8 @@ async def _disconnect(gateway: Gateway, **headers: str) -> str:
 async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
     key = "gateway-disconnect"
     async with serve(plans={"long": LONG_PLAN}) as gateway:
-        continued_run = await _disconnect(gateway)
-        cancelled_run = await _disconnect(gateway, X_Cancel_On_Disconnect="true")
+        continued_run = await _start_and_disconnect(gateway)
+        cancelled_run = await _start_and_disconnect(gateway, X_Cancel_On_Disconnect="true")
         body_without_stream = chat_body("plan/long", cancel_on_disconnect=True)
         request_task = asyncio.create_task(gateway.post(CHAT, body_without_stream, Idempotency_Key=key))
 

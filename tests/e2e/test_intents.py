@@ -26,12 +26,12 @@ async def test_ask_prints_the_explanation_and_the_result_of_each_intent(commands
         )
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
-    first_line = lines.index("Makes Apex, with custody. (75% sure)")
-    assert lines[first_line + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
-    assert lines[first_line + 2].startswith('@result_2 cbu.add-product: {"id": ')
-    assert lines[first_line + 3].startswith(f"intents-reported ({REQUEST}): completed in ")
+    first_index = lines.index("Makes Apex, with custody. (75% sure)")
+    assert lines[first_index + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
+    assert lines[first_index + 2].startswith('@result_2 cbu.add-product: {"id": ')
+    assert lines[first_index + 3].startswith(f"intents-reported ({REQUEST}): completed in ")
     watch_result = await commands("watch", "intents-reported")
-    assert {*lines[first_line : first_line + 3]} <= {*watch_result.stdout.splitlines()}
+    assert {*lines[first_index : first_index + 3]} <= {*watch_result.stdout.splitlines()}
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(commands: CommandLine) -> None:
@@ -60,7 +60,7 @@ async def test_plan_only_writes_intents_that_can_be_run(commands: CommandLine) -
         result = await model_commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
     assert result.document == json.loads(APEX_RESPONSE)
-    run_result = await commands("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
+    run_result = await commands("run", "-", "--json", "--id", "intents-only-run", stdin_text=result.stdout)
     assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 

@@ -1,4 +1,4 @@
-"""MCP servers of a file on the command line: runs call them, and they end with the worker."""
+"""MCP servers of a file on the command line: runs call the servers, and the servers end with the worker."""
 
 import json
 import os

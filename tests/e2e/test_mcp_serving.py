@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, stop_process, with_model
-from tests.e2e.conftest import APPROVAL_NODE, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, plan_of, wait_node
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
 from tests.support.mcp_clients import MODES, Person, ToolCaller
@@ -81,7 +81,7 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
 
 async def test_run_continues_after_its_server_was_killed_and_is_read_by_a_new_server(commands: CommandLine) -> None:
     plan = plan_of(
-        pause("pause", "3s"),
+        wait_node("pause", "3s"),
         APPROVAL_NODE,
         output="{{check.result.approved}}",
     )

@@ -103,7 +103,7 @@ async def test_date_that_fits_two_fields_leaves_the_field_undecided(maritime: Ma
     assert analysis["fields"] == ["arrival_date", "eta_date"]
 
 
-async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Maritime) -> None:
+async def test_unknown_name_fails_or_is_partial_if_similar_names_exist(maritime: Maritime) -> None:
     answer = lookup_answer(names=[name_entry("Xyzzyx", "shipper")])
     result = await look_up(maritime, "shipments of Xyzzyx", answer)
     assert (result.status, result.error) == ("failed", "no shipper, carrier or port is called 'Xyzzyx'")

@@ -29,11 +29,11 @@ async def test_unknown_party_in_an_answer_opens_a_new_request(commands_with_priv
         "run", str(EXAMPLES / "which_director.json"), "--id", "again"
     )
     await read_line_with(run_process, f"{request_id} waits for anyone: Which person is meant by 'Maria Garcia'?")
-    invalid_result = await commands_with_private_server("feedback", "again", request_id, "--text", "Quentin Zzyx")
+    unknown_party_result = await commands_with_private_server("feedback", "again", request_id, "--text", "Quentin Zzyx")
     feedback_result = await commands_with_private_server("feedback", "again", f"{request_id}#2", "--text", "Sarah Chen")
     run_result = await wait_for_exit(run_process)
     message = f"{request_id!r} is answered; new request: {request_id}#2 waits for anyone: No party found for person "
-    assert (invalid_result.code, invalid_result.stdout.startswith(message)) == (0, True)
+    assert (unknown_party_result.code, unknown_party_result.stdout.startswith(message)) == (0, True)
     assert (feedback_result.code, feedback_result.stdout) == (0, f"{request_id + '#2'!r} is answered\n")
     status_result, explain_result = [
         await commands_with_private_server(command, "again") for command in ("status", "explain")

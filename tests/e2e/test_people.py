@@ -20,7 +20,7 @@ def _human_node(node_id: str = "check", **human: Any) -> dict[str, Any]:
 
 
 async def _inbox_of(commands: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
-    """Return the open requests of a run; other tests have runs on the same server."""
+    """Return the open requests of this run only, because other tests have runs on the same server."""
     result = await commands("inbox", "--run", workflow_id, "--json", *options)
     requests: list[dict[str, Any]] = result.check_success().document["requests"]
     return requests
@@ -175,12 +175,12 @@ async def test_explain_reports_a_default_answer_and_status_reports_a_pause(
     await _wait_for_requests(commands, "deadline", 1)
     pause_result = await commands("pause", "deadline")
 
-    async def is_noted() -> bool:
+    async def is_pause_noted() -> bool:
         notes = (await commands("status", "deadline", "--json")).document["notes"]
         pause_note = f"paused by {account_name()}"
         return [note["message"] for note in notes] == [pause_note, f"nothing new starts: {pause_note}"]
 
-    await eventually(is_noted)
+    await eventually(is_pause_noted)
     explain_result = await commands("explain", "deadline", "--node", "late")
     await commands("cancel", "deadline")
 

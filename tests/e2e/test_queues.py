@@ -17,7 +17,7 @@ from tests.e2e.command import (
     wait_for_exit,
     wait_for_run_status,
 )
-from tests.e2e.conftest import WritePlan, pause
+from tests.e2e.conftest import WritePlan, wait_node
 from tests.support.eventually import eventually
 from tests.support.goals import call
 
@@ -89,7 +89,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
     # A run uses the queue of the file with the most calls. So a worker with only `served_tools` continues the run.
     plan = write_plan(
         call("start", "mark", name="x"),
-        pause("first", "2s", depends_on=["start"]),
+        wait_node("first", "2s", depends_on=["start"]),
         {**call("stamp", "stamp", name="x"), "depends_on": ["first"]},
         {**call("last", "mark", name="x"), "depends_on": ["stamp"]},
         title="Waits",

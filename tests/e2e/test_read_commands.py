@@ -115,7 +115,7 @@ async def test_items_of_a_large_map_are_shown_by_batch(commands: CommandLine, wr
     items = {"for_each": list(range(501)), "when": "item in [0, 300, 500]", "retry": {"max_attempts": 1}}
     plan = write_plan(calculation("each", "100 / {{item}}", **items))
     run_result = await commands("run", plan, "--id", "batches")
-    node_result, map_node_result, status_result, failed_item_result, item_result, unknown_item_result = await gather(
+    node_result, node_json_result, status_result, failed_item_result, item_result, unknown_item_result = await gather(
         commands("node", "batches", "each"),
         commands("node", "batches", "each", "--json"),
         commands("status", "batches", "--json"),
@@ -125,13 +125,13 @@ async def test_items_of_a_large_map_are_shown_by_batch(commands: CommandLine, wr
     )
 
     assert [each.code for each in (run_result, status_result, unknown_item_result)] == [1, 1, 2]
-    assert [each.code for each in (node_result, map_node_result, failed_item_result, item_result)] == [0, 0, 0, 0]
+    assert [each.code for each in (node_result, node_json_result, failed_item_result, item_result)] == [0, 0, 0, 0]
     assert list(status_result.document["nodes"]) == ["each"]
     assert status_result.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
     assert "items: 2 completed, 1 failed, 498 skipped\n" in node_result.stdout
     assert "1 of 501 items failed; the first: each[0]" in node_result.stdout
-    error = map_node_result.document["failed_items"][0]["error"]
-    assert map_node_result.document["failed_items"] == [
+    error = node_json_result.document["failed_items"][0]["error"]
+    assert node_json_result.document["failed_items"] == [
         {"batch": "each[0-125]", "run_id": "batches/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
     ]
     assert f"1 failed in the run batches/each[0-125], the first each[0]: {error['message']}\n" in node_result.stdout

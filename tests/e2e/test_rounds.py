@@ -48,13 +48,13 @@ async def test_rounds_are_printed_before_the_answer(commands: CommandLine) -> No
         different_result = await with_model(commands, model_server)(*ask_arguments, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    first_line = lines.index("Interpretation: How many shipments does Maersk have?")
-    assert lines[first_line + 1 : first_line + 7] == [
+    first_index = lines.index("Interpretation: How many shipments does Maersk have?")
+    assert lines[first_index + 1 : first_index + 7] == [
         *("Round 1 (continue): Count both.", "  sg1 count: partial: of this year alone"),
         *("  sg2 count: failed: tool_failed: there is no carrier Unknown", "Round 2 (continue): Show it."),
         *("  sg3 show: success", "Round 3 (done): There it is."),
     ]
-    assert lines[first_line + 7 : first_line + 11] == ANSWER
+    assert lines[first_index + 7 : first_index + 11] == ANSWER
     assert (repeated_result.code, repeated_result.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
     assert repeated_result.document["rounds"]["max_rounds"] == 10
     # The same request with another `--max-rounds` is a different request.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import WritePlan, calculation, pause
+from tests.e2e.conftest import WritePlan, calculation, wait_node
 
 pytestmark = pytest.mark.server
 
@@ -68,7 +68,7 @@ nodes:
 output: "{{hi.result}}"
 """
     arguments = ("--tools", "greetings.py", "--input-file", "values.yaml", "--input", "count=2", "--json")
-    result = await commands("run", "-", *arguments, text=plan)
+    result = await commands("run", "-", *arguments, stdin_text=plan)
 
     assert (result.code, result.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
 
@@ -109,7 +109,7 @@ async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
 
 
 async def test_deadline_of_the_command_ends_the_run(commands: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan(pause("long", "10m"))
+    plan = write_plan(wait_node("long", "10m"))
     result = await commands("run", plan, "--deadline", "500ms", "--json")
 
     assert result.code == 1

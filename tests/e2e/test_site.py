@@ -43,7 +43,8 @@ async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chr
     async with open_page(chromium, f"{site}/") as page:
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
         await page.goto(f"{site}/reference/states/")
-        # The theme replaces the text of a diagram by an element whose picture scripts cannot read.
+        # The theme replaces the text of a diagram by an element. Scripts cannot read the picture in the element, so the
+        # test reads the height of the element.
         await page.wait_for_function(f"document.querySelectorAll('div.mermaid').length === {diagram_count}")
         heights = await page.evaluate("[...document.querySelectorAll('div.mermaid')].map(each => each.clientHeight)")
         await page.wait_for_load_state("networkidle")

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
 from tests.e2e.command import CommandLine, kill_process, read_line_with, wait_for_exit
-from tests.e2e.conftest import WritePlan, calculation, pause
+from tests.e2e.conftest import WritePlan, calculation, wait_node
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -30,7 +30,7 @@ async def test_run_is_repaired_while_it_continues(commands: CommandLine, write_p
     plan = write_plan(
         calculation("sum", "1 / 0"),
         calculation("after", "{{sum.result}} + 1"),
-        pause("long", "1h"),
+        wait_node("long", "1h"),
         calculation("last", "2", depends_on=["long"]),
     )
     run_process = await commands.start("run", plan, "--id", "repaired")
@@ -103,7 +103,7 @@ async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(commands: C
 
 
 async def test_node_of_a_sub_plan_is_steered_by_its_path(commands: CommandLine, write_plan: WritePlan) -> None:
-    nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")]
+    nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), wait_node("long", "1h")]
     sub_plan = {"plan": 1, "nodes": nodes}
     plan = write_plan({"id": "archive", "plan": {**sub_plan, "output": "{{double.result}}"}})
     run_process = await commands.start("run", plan, "--id", "repaired_parent")
@@ -131,7 +131,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(commands: CommandLine, 
 async def test_run_is_paused_limited_and_cancelled_while_it_runs(
     commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
-    plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
+    plan = write_plan(wait_node("long", "1h"), calculation("last", "2", depends_on=["long"]))
     run_process = await commands.start("run", plan, "--id", "limited", "--deadline", "2h")
     await _wait_for_states(commands, "limited", long="running")
 

@@ -34,16 +34,16 @@ async def test_run_and_its_calls_have_the_same_trace(commands: CommandLine) -> N
     scopes = [scope for request in requests for resource in request.resource_spans for scope in resource.scope_spans]
     spans = [span for scope in scopes for span in scope.spans]
     start_span = next(span for span in spans if span.name == "StartWorkflow:RunPlan")
-    trace = {span.name: span for span in spans if span.trace_id == start_span.trace_id}
+    spans_by_name = {span.name: span for span in spans if span.trace_id == start_span.trace_id}
     # Pure calls run together in one activity.
-    assert sorted(trace) == [
+    assert sorted(spans_by_name) == [
         "CompleteWorkflow:RunPlan",
         "RunActivity:run_region",
         "RunWorkflow:RunPlan",
         "StartActivity:run_region",
         "StartWorkflow:RunPlan",
     ]
-    assert _attribute_texts(trace["RunActivity:run_region"].attributes)["temporalWorkflowID"] == "traced"
+    assert _attribute_texts(spans_by_name["RunActivity:run_region"].attributes)["temporalWorkflowID"] == "traced"
     assert _attribute_texts(requests[0].resource_spans[0].resource.attributes)["service.name"] == "dagwright"
 
 
