@@ -63,6 +63,7 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
         tool_node("report", "echo", arguments={"why": "{{w.error.code}}"}, join="all_done"),
     )
     checked_node = tool_node("w", "write_after_check", arguments={"name": "checked"}, heartbeat="1s")
+    # Three runs are named after the moment of the kill: during a step, between two steps, before the start of the run.
     plans: dict[str, Any] = {
         "during": _plan_of_steps("during"),
         "between": _plan_of_steps("between"),

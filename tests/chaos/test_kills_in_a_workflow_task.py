@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _CHAIN_LENGTH = 14
 _FATAL_NODES = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]
 _MAX_TIMER_DELAY_S = 3.0
-"""Maximum delay of a server timer on a busy machine. With the default workflow task timeout, 10 s, the test fails."""
+"""Maximum delay of a server timer on a busy machine. With the default timeout of 10 s, the test would fail."""
 
 
 async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(

@@ -61,7 +61,7 @@ class ForkCommand:
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run_id, "--yes", "--json"),
-            # The folder of the worker: a command in another folder would be rejected.
+            # This is the folder of the worker. A command in another folder would be rejected.
             folder=ROOT,
             environment=environment_of(self._server.address, self._folder),
         )

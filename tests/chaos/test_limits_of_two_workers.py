@@ -43,7 +43,7 @@ _OWNER_MEMO, _TEMPLATE_MEMO = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "re
 _SHORT_HEARTBEAT: dict[str, Any] = {"heartbeat": "1s"}
 """Call options with which the server soon detects a dead worker."""
 _LONG_HEARTBEAT: dict[str, Any] = {"heartbeat": "1m"}
-"""Call options with which a slow machine never makes the server repeat an attempt."""
+"""Call options with a heartbeat timeout that no call misses, even on a slow machine."""
 _UNSERVED_MEMO, _HELD_MEMO = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 
 

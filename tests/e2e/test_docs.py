@@ -163,7 +163,7 @@ def test_run_input_on_the_deployment_page_is_valid() -> None:
 
 
 @pytest.mark.parametrize("block", blocks_of_language("python"), ids=str)
-def test_each_python_snippet_compiles_loads_as_tools_or_runs(block: Block, tmp_path: Path) -> None:
+def test_each_python_snippet_can_be_compiled_loaded_or_run(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(block.text, encoding="utf-8")
     if _is_program(block):

@@ -67,7 +67,7 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
     assert (call.body["temperature"], call.body["metadata"]) == (0.5, {"trace": "7"})
 
 
-async def test_routing_mode_orchestration_answers_a_request_to_a_model_with_a_run(serve: Serve) -> None:
+async def test_run_answers_a_request_to_a_model_in_routing_mode_orchestration(serve: Serve) -> None:
     async with serve(SUM_PLAN, "It is 3.") as gateway:
         raw_response = await gateway.openai.chat.completions.with_raw_response.create(
             model="large",
@@ -113,7 +113,7 @@ async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serv
     assert (run_response.status_code, run_response.json()["error"]["code"]) == (400, "unsupported_content")
 
 
-async def test_model_of_a_plan_takes_its_inputs_from_the_message_or_the_metadata(serve: Serve) -> None:
+async def test_plan_called_as_a_model_takes_its_inputs_from_the_message_or_the_metadata(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE_PLAN}) as gateway:
 
         async def create(text: str, **fields: Any) -> Any:
@@ -131,7 +131,7 @@ async def test_model_of_a_plan_takes_its_inputs_from_the_message_or_the_metadata
     assert metadata_completion.choices[0].message.content == "8"
 
 
-async def test_model_of_an_agent_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
+async def test_agent_called_as_a_model_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
     writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm"}
     cards = {"agents": {"writer": {**writer, "prompt": "You write. {{x}}"}}}
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")

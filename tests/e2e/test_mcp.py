@@ -30,7 +30,7 @@ def servers_file(tmp_path: Path, calls_file: Path) -> str:
     return write_servers(tmp_path, srv=server_entry(calls_file)).name
 
 
-async def test_run_calls_and_ends_a_server(
+async def test_server_answers_a_call_of_a_run_and_ends_with_the_worker(
     commands: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     result = await commands("run", write_plan(_SAY_NODE), "--tools", servers_file, "--json")

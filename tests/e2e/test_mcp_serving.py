@@ -49,7 +49,7 @@ async def _http_tools(address: str, mode: str, person: Person | None = None) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
+async def test_stdio_client_runs_plans_asks_a_model_and_answers_requests(commands: CommandLine, mode: str) -> None:
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     person = Person(lambda _: {"approved": True})
     async with (
@@ -67,7 +67,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
+async def test_http_client_runs_plans_and_answers_requests(commands: CommandLine, mode: str) -> None:
     person = Person(lambda _: {"approved": True})
     async with http_mcp_server(commands) as (_, address), _http_tools(address, mode, person) as tools:
         template_result = await tools("loud", text="abc")

@@ -211,7 +211,7 @@ async def test_model_gets_the_problems_and_repairs_its_response(
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME_BODY["aggs"]
 
 
-async def test_search_has_no_aggregations(maritime: Maritime) -> None:
+async def test_model_removes_aggregations_from_the_query_of_a_search(maritime: Maritime) -> None:
     body = {"query": LA_FILTER, "sort": [{"teu": "desc"}], "size": 5}
     valid_answer = step(query_answer(body), last="the query must not have aggs for a search")
     result = await generate_query(maritime, ModelServer(query_answer(VOLUME_BODY), valid_answer), SEARCH)
