@@ -177,7 +177,7 @@ async def test_next_attempt_repeats_only_calls_without_a_record(batch_harness: B
     batch_harness.calls.clear()
     batch_harness.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
     assert results_by_node(await batch_harness.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
-    # The dead worker may have called `b`, so this call counts as the second attempt. It cannot have called `c`.
+    # The dead worker may have called `b`, so `b` is called as the second attempt. No worker called `c` before.
     assert batch_harness.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 

@@ -323,7 +323,7 @@ def test_heartbeat_rate_of_all_streamed_responses_is_limited(open_response_count
 
 
 class _UnresponsiveStarts:
-    """Fake `CallStarts` while the server does not respond."""
+    """Fake `CallStarts` of a server that does not respond."""
 
     record_slots = nullcontext()
 

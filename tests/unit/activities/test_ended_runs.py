@@ -1,4 +1,4 @@
-"""A child run that ended without a report has the same outcome as if the child run had sent the report."""
+"""The outcome of a child run that ended without a report is read from the result document of the child run."""
 
 from typing import Any
 

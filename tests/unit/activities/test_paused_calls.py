@@ -103,7 +103,7 @@ class _NoAgents:
     """A database without agents."""
 
     def spec(self, name: str, version: str | None) -> None:
-        """Find nothing."""
+        """Return no agent."""
 
 
 @pytest.mark.parametrize(("tool", "missing_name"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
