@@ -132,7 +132,7 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
     assert requests_in(open_moment) == [("check", True)]
     answer = Feedback("check", {"approved": True}, "ann")
     assert scheduler_of(view).features.feedback.answer(answer, at=START + 1) is None
-    # A client that reads the events again gets the request as answered at both moments.
+    # If a client reads the events again, the request is not open at either moment, because it was answered.
     assert requests_in(open_moment) == [("check", False)]
     answered_moment = moment_of(replace(view, opened_requests={**open_moment.facts.open_requests}))
     assert requests_in(answered_moment) == [("check", False)]

@@ -49,7 +49,7 @@ _NOT_FOUND = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
 
 
 class _Namespace:
-    """Fake namespace: runs with open requests. It records the messages that are sent.
+    """Fake namespace of runs with open requests. It records the messages that are sent.
 
     Args:
         runs: workflow ID -> IDs of the open requests of the run.
@@ -66,7 +66,7 @@ class _Namespace:
         self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
         self.accepted_message_counts: list[int] = []
-        """If the number of sent messages is in this list, the run has accepted the update without a response."""
+        """If the number of sent messages is in this list, the run has accepted the update, but has not responded."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         def record(name: str, message: Any) -> None:

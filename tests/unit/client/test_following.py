@@ -1,4 +1,4 @@
-"""Following a run: its states with their requests, and its end."""
+"""Following a run: the states of the run, the open requests in each state, and the end of the run."""
 
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace

@@ -130,7 +130,7 @@ class RequestSender:
         raise RPCError("no luck\nand a stack", self._status, b"")
 
     async def listen(self) -> AsyncGenerator[int, None]:
-        """Yield an event before the server fails."""
+        """Yield one event, then fail."""
         yield 1
         raise RPCError("no luck", self._status, b"")
 

@@ -1,4 +1,4 @@
-"""Live progress of a run: when it is drawn, and its forms in a notebook and elsewhere."""
+"""Live progress of a run: when the progress is drawn, and how it looks in notebooks and elsewhere."""
 
 import asyncio
 import io

@@ -279,7 +279,7 @@ _Status = WorkflowExecutionStatus
         (_Status.COMPLETED, "cancelled", RunStatus.CANCELLED),
         (_Status.CANCELED, "running", RunStatus.CANCELLED),
         (_Status.FAILED, "failed", RunStatus.FAILED),
-        # The server has ended the run.
+        # The server ended the run before the run could write its final state.
         (_Status.TERMINATED, "waiting", RunStatus.FAILED),
         (_Status.TIMED_OUT, "running", RunStatus.FAILED),
     ],

@@ -1,4 +1,4 @@
-"""Sessions without a server: rejected turns, and turns that were sent before."""
+"""Sessions without a server: rejected turns, and turns that are sent again."""
 
 from types import SimpleNamespace
 from typing import Any, cast
