@@ -1,4 +1,4 @@
-"""Tools that call a model: the response, its usage, mapping of failures, and permissions."""
+"""Tools that call a model: responses, usage, failures, secrets, and the reuse of results."""
 
 import asyncio
 import json

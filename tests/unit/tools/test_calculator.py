@@ -111,7 +111,7 @@ def expression_response(text: str) -> Any:
 
 
 async def calculate(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
-    """Call `calculator` with a query. Its model calls go to this model server."""
+    """Call `calculator` with a query. The tool sends its model calls to `server`."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
             return await asyncio.to_thread(calculator, query=query)

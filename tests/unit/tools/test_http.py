@@ -61,7 +61,7 @@ ToolFunction = Callable[..., Any]
 def http_request_tool(
     addresses_by_name: dict[str, list[str]] | None = None, *, allow_private: bool = True
 ) -> ToolFunction:
-    """Return `http_request`, which resolves only the names in `addresses_by_name`, if given."""
+    """Return the tool `http_request`. With `addresses_by_name`, the tool resolves only these names."""
 
     async def resolve(host: str, port: int) -> list[str]:
         return (addresses_by_name or {})[host]

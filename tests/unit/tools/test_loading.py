@@ -1,4 +1,4 @@
-"""Loading modules and files of `--tools` into a registry, load errors, and shared resources."""
+"""The registry of the modules and files of `--tools`, errors while they are loaded, and shared resources."""
 
 import sys
 from pathlib import Path

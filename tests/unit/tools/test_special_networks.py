@@ -44,7 +44,7 @@ PUBLIC_ADDRESSES = [
     "223.255.255.255",
     "2606:4700::1111",
     "2a00::1",
-    # Next to private networks.
+    # Addresses next to private networks.
     "168.63.129.15",
     "168.63.129.17",
     "11.0.0.0",
