@@ -95,7 +95,9 @@ def _log_failure(error: Exception, *, activity_type: str, activity_id: str) -> N
         )
 
 
-def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_failure_is_logged_in_one_line_and_a_defect_with_its_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _log_failure(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
     error = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
     _log_failure(error, activity_type="compile_plan", activity_id="1")
@@ -110,7 +112,9 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     assert defect_line == {"event": "Completing activity as failed", **fields}
 
 
-def test_level_applies_to_dagwright_loggers_and_other_loggers_log_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_level_applies_to_dagwright_loggers_while_other_loggers_log_only_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logging(Settings(log_format="json", log_level="debug"))
     for name in ("dagwright.server", "httpx"):
         for level in (logging.DEBUG, logging.WARNING):
@@ -132,14 +136,14 @@ def test_traceback_shows_no_local_variables(capsys: pytest.CaptureFixture[str], 
     assert "very-secret" not in text
 
 
-def test_console_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_log_is_plain_text_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings())
     structlog.stdlib.get_logger("dagwright.tools").info("called", node_id="fetch")
     line = capsys.readouterr().err
     assert line.split(maxsplit=1)[1].split() == ["[info", "]", "called", "[dagwright.tools]", "node_id=fetch"]
 
 
-def test_lost_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_connection_to_the_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     core_logger = logging.getLogger("temporalio.core")
     for attempt in range(5, 8):
         core_logger.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)

@@ -181,7 +181,7 @@ def test_invalid_argument_or_process_count_is_rejected(
     assert error.value.code == 2
 
 
-def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_has_durations_slowest_files_and_failures(capsys: pytest.CaptureFixture[str]) -> None:
     fast_stage, server_stage = Stage("fast", "", 2), Stage("server", "", 4)
     fast_stage.exit_code, fast_stage.duration_s, fast_stage.test_count = 1, 12.0, 30
     fast_stage.failed_tests.append("tests/test_a.py::test_b")

@@ -84,7 +84,7 @@ def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
     assert unreachable_ids(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
-def test_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan() -> None:
+def test_replan_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan() -> None:
     def human_node(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
         return CompiledNode(node_id, kind="human", arguments={"type": kind})
 

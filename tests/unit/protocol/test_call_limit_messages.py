@@ -14,7 +14,7 @@ from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, li
 _NAN = float("nan")
 
 
-def test_message_is_decoded_as_it_was_encoded() -> None:
+def test_limit_message_survives_serialization() -> None:
     usage = Usage(calls=1, prompt_tokens=7, money=Decimal("0.5"))
     requests = {"a": CallRequest(has_waited=True, kind="model_call", lead_s=0.5)}
     message = LimitMessage(requests, ["b"], ["c"], [7], usage, 3.0, "429 from api.example.org")

@@ -246,7 +246,7 @@ def test_input_of_a_run_survives_serialization(run_input: RunInput) -> None:
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
 
 
-def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> None:
+def test_client_sends_exactly_the_documented_start_fields_and_options() -> None:
     plan = {"plan": 1, "nodes": []}
     options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
     options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}

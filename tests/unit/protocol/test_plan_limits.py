@@ -131,7 +131,7 @@ def test_large_region_of_a_sub_plan_does_not_count_toward_the_limits() -> None:
     assert _size_problems([{"id": "sub", "plan": sub_plan}]) == []
 
 
-def test_fields_of_a_plan_outside_its_nodes_have_a_limit_in_bytes() -> None:
+def test_plan_fields_other_than_nodes_have_a_limit_in_bytes() -> None:
     [(code, pointer, message)] = _size_problems(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
     assert (code, pointer) == ("too_large", "")
     assert message.startswith("the fields of the plan other than `nodes` are too large, in bytes of its compiled form:")

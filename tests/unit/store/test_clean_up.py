@@ -61,7 +61,9 @@ CUTOFF_BY_OLDEST_RUN = RemovalCutoff(
         ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], CUTOFF_BY_OLDEST_RUN),
     ],
 )
-def test_cutoff_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], cutoff: RemovalCutoff) -> None:
+def test_cutoff_follows_from_the_retention_or_the_start_of_the_oldest_run(
+    runs: list[ListedRun], cutoff: RemovalCutoff
+) -> None:
     assert _removal_cutoff(*runs) == cutoff
 
 

@@ -74,7 +74,7 @@ def test_database_of_the_state_folder_is_private(tmp_path: Path) -> None:
     assert (_mode(file.parent), set(modes.values())) == (0o700, {0o600})
 
 
-def test_state_folder_of_a_server_or_of_recorded_paths_is_private(tmp_path: Path) -> None:
+def test_server_and_record_of_protected_paths_make_the_state_folder_private(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "workers").mkdir(parents=True)
     existing_files = [state / "temporal.db", state / "server.log", state / "workers" / "worker.log"]

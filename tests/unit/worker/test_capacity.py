@@ -10,7 +10,7 @@ from dagwright.settings import Settings, SettingsError, load_settings
 from dagwright.worker.capacity import DEFAULT_CAPACITY, WorkerCapacity, capacity_of
 
 
-def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_determine_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capacity_of(Settings(state_dir=tmp_path)) == DEFAULT_CAPACITY
     for name, value in (("SERVE", "Tools"), ("ACTIVITY_SLOTS", "3"), ("CACHED_RUNS", "0"), ("TARGET_CPU", "0.8")):
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
