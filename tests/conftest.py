@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A session that ends on SIGTERM stops its Temporal server.
 
-    Without bytecode pytest rewrites the assertions of every test module in each session, and each started process
+    Without bytecode, pytest rewrites the assertions of every test module in each session, and each started process
     compiles its imported modules.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)

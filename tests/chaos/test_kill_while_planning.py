@@ -13,7 +13,14 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import TOOLS, FaultPoints, model_environment, result_within, start_workflow, worker_process
+from tests.support.chaos import (
+    TOOLS_FILE,
+    FaultPoints,
+    model_environment,
+    result_within,
+    start_workflow,
+    worker_process,
+)
 from tests.support.goals import call, plan_text
 from tests.support.runs import check_history
 from tests.support.server import LiveServer
@@ -30,7 +37,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     # The model stops in the chunk of 8 characters in which the first node ends.
     chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
     held_response = slow(text(plan), held_after_chunks=chunk_count, release_event=asyncio.Event())
-    tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
+    tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS_FILE)]).declarations()
     compiled, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
     # A short heartbeat timeout detects the dead worker soon.
     compiled = replace(compiled, nodes=(replace(compiled.nodes[0], heartbeat_s=2.0), *compiled.nodes[1:]))

@@ -15,7 +15,7 @@ from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import local, open_connection
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import DYING_WORKER, TOOLS, FaultPoints, effect_node, result_within, worker_process
+from tests.support.chaos import DYING_WORKER, TOOLS_FILE, FaultPoints, effect_node, result_within, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.dying_worker import DEATH_FILE
 from tests.support.runs import assert_replays, histories_of
@@ -43,7 +43,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             worker_process(server.address, folder, program=DYING_WORKER) as worker,
         ):
             client = connection.client
-            tools = load_toolset(server.settings, [str(TOOLS)]).declarations()
+            tools = load_toolset(server.settings, [str(TOOLS_FILE)]).declarations()
             compiled = prepare_plan(check_plan({"nodes": [*_chain("x"), child]}, tools), {})
             started_run = await namespace_runs(connection, server.settings).start(StartRequest(compiled))
             for name in _FATAL_NODES:

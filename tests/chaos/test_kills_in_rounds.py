@@ -19,7 +19,7 @@ from dagwright.testing import ModelServer, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import (
     SHORT_HEARTBEAT_WORKER,
-    TOOLS,
+    TOOLS_FILE,
     FaultPoints,
     model_environment,
     restart_server,
@@ -43,7 +43,7 @@ _DONE_RESPONSE = done_response(all=[ref(number, "made") for number in (1, 2, 3)]
 
 
 def _plan(folder: Path, limits: RoundsLimits) -> CompiledPlan:
-    tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
+    tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS_FILE)]).declarations()
     plan = prepare_rounds("Make them.", tools, RoundsOptions(limits=limits))[0]
     # A short heartbeat timeout detects a dead worker soon.
     return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))

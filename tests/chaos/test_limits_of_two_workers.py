@@ -25,7 +25,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import (
     SHORT_LEASE_WORKER,
     STARTED_LOG_TEXT,
-    TOOLS,
+    TOOLS_FILE,
     FaultPoints,
     result_within,
     worker_process,
@@ -62,7 +62,7 @@ def _plan_of_calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: A
 
 
 async def _start_run(client: Client, group: str, plan: dict[str, Any], memo: dict[str, str]) -> Handle:
-    compiled = prepare_plan(check_plan(plan, load_toolset(Settings(), [str(TOOLS)]).declarations()), {})
+    compiled = prepare_plan(check_plan(plan, load_toolset(Settings(), [str(TOOLS_FILE)]).declarations()), {})
     return await client.start_workflow(
         wire.WORKFLOW_RUN_PLAN,
         run_input_to_json(RunInput(compiled=compiled)),

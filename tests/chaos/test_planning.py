@@ -25,7 +25,7 @@ from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answ
 from tests.support.chaos import (
     RETRY,
     SHORT_HEARTBEAT_WORKER,
-    TOOLS,
+    TOOLS_FILE,
     FaultPoints,
     WorkerProcess,
     model_environment,
@@ -78,7 +78,7 @@ async def wait_for_calls(model: ModelServer, *nodes: str) -> None:
 
 async def start_goal(client: Client, goal: str, *tools: str) -> Handle:
     """Start a run for a goal; the model may call these tools of the worker."""
-    declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    declarations = load_toolset(Settings(), [str(TOOLS_FILE)]).declarations()
     compiled, _ = prepare_goal(goal, {name: declarations[name] for name in tools}, PlanningOptions())
     run_input = RunInput(compiled=compiled, policy=_policy_that_allows(tools))
     return await _start(client, wire.WORKFLOW_PLAN_AND_EXECUTE, run_input)
@@ -90,7 +90,7 @@ def _policy_that_allows(tools: Sequence[str]) -> Policy:
 
 
 async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
-    declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    declarations = load_toolset(Settings(), [str(TOOLS_FILE)]).declarations()
     spec = AgentSpec("helper", tools={name: declarations[name] for name in tools})
     compiled = agent_plan(spec, prompt="Help.", result_titles={})
     run_input = RunInput(compiled=compiled, inputs={"objective": objective}, policy=_policy_that_allows(tools))

@@ -21,7 +21,7 @@ from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, Step, step
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import TOOLS, start_run, worker_process
+from tests.support.chaos import TOOLS_FILE, start_run, worker_process
 from tests.support.chaos_tools import LIVING_OBJECTS
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
@@ -106,7 +106,7 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     private_server: LiveServer, folder: Path, record_property: Any
 ) -> None:
     client = await private_server.start()
-    tools = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    tools = load_toolset(Settings(), [str(TOOLS_FILE)]).declarations()
     memory_by_round: list[float] = []
     measurements: list[Counter[str]] = []
     counts_by_round: list[Counter[str]] = []

@@ -23,8 +23,8 @@ from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.docs import (
-    COMMANDS,
-    FILES,
+    COMMAND_LANGUAGES,
+    FILE_LANGUAGES,
     OTHER_LANGUAGES,
     ROOT,
     Block,
@@ -43,7 +43,9 @@ from tests.support.server import LiveServer, live_server
 
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in documentation_pages()}
 BLOCKS = [block for page in PAGES.values() for block in blocks_of(page)]
-PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_runnable})
+PAGES_WITH_COMMANDS = sorted(
+    {block.page for block in BLOCKS if block.language in COMMAND_LANGUAGES and block.is_runnable}
+)
 TUTORIAL = [
     "docs/tutorial/index.md",
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
@@ -108,7 +110,7 @@ def test_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
 def _run_commands(page: str, clone: Clone) -> None:
     for block in blocks_of(PAGES[page]):
         clone.save(block)
-        if block.language not in COMMANDS or not block.is_runnable:
+        if block.language not in COMMAND_LANGUAGES or not block.is_runnable:
             continue
         result = clone.run(block)
         assert result.exit_code == block.exit_code, f"{block}\n{result.output}"
@@ -149,7 +151,7 @@ def _save_tools(page: str, folder: Path) -> list[str]:
 
 def _is_program(block: Block) -> bool:
     """Return whether a command of the page runs the block as a program."""
-    commands = [block.text for block in blocks_of(PAGES[block.page]) if block.language in COMMANDS]
+    commands = [block.text for block in blocks_of(PAGES[block.page]) if block.language in COMMAND_LANGUAGES]
     return block.file_name is not None and any(f"python {block.file_name}" in text for text in commands)
 
 
@@ -175,7 +177,9 @@ def test_each_python_snippet_can_be_compiled_loaded_or_run(block: Block, tmp_pat
 
 
 def test_every_block_has_a_language_that_a_test_covers() -> None:
-    unknown_blocks = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | OTHER_LANGUAGES]
+    unknown_blocks = [
+        str(block) for block in BLOCKS if block.language not in COMMAND_LANGUAGES | FILE_LANGUAGES | OTHER_LANGUAGES
+    ]
     assert unknown_blocks == []
 
 
@@ -188,7 +192,7 @@ def test_failing_block_has_a_single_command() -> None:
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     skipped_blocks = [block for block in BLOCKS if not block.is_runnable]
     assert all(block.notes["not run"] for block in skipped_blocks)
-    assert len([block for block in skipped_blocks if block.language in COMMANDS]) <= 4
+    assert len([block for block in skipped_blocks if block.language in COMMAND_LANGUAGES]) <= 4
     # Commands in text blocks are never run, so such a block must be marked as not run.
     command_blocks = [block for block in blocks_of_language("text") if COMMAND_LINE.search(block.text)]
     assert [str(block) for block in command_blocks if block.is_runnable] == []
@@ -209,7 +213,7 @@ def test_commands_and_options_in_text_blocks_exist() -> None:
     assert sorted(options - _known_options()) == []
 
 
-SKIPPED_COMMAND_BLOCKS = [block for block in BLOCKS if not block.is_runnable and block.language in COMMANDS]
+SKIPPED_COMMAND_BLOCKS = [block for block in BLOCKS if not block.is_runnable and block.language in COMMAND_LANGUAGES]
 
 
 @pytest.mark.parametrize("block", SKIPPED_COMMAND_BLOCKS, ids=str)

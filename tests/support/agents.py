@@ -63,7 +63,7 @@ def helper_plan(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fie
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after checking that its history alone yields the same document."""
+    """Check that the history of a run alone yields the document of the run, and return the bare document."""
     document = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
     rebuilt_document = replace(view, closing_document=None, error=None).document()

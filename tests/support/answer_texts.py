@@ -35,7 +35,10 @@ def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) ->
 
 
 def held_model_answer(answer: str, gate: asyncio.Event) -> Any:
-    """Return the JSON answer of a model to a request. After 28 characters of `answer`, the stream pauses for `gate`."""
+    """Return the JSON answer of a model to a request.
+
+    The stream of the answer pauses after 28 characters of `answer`, until `gate` is set.
+    """
     return held_answer(json.dumps({"answer": answer, "missing": []}), gate, pause_after=5)
 
 

@@ -28,7 +28,7 @@ from tests.support.runs import Handle, document_of
 from tests.support.server import LiveServer
 
 ROOT = Path(__file__).parents[2]
-TOOLS = Path(__file__).with_name("chaos_tools.py")
+TOOLS_FILE = Path(__file__).with_name("chaos_tools.py")
 # Programs of workers, and of a command line. Their modules describe how they differ from `worker.py` and `starter.py`.
 WRONG_WORKER = Path(__file__).with_name("wrong_worker.py")
 SHORT_HEARTBEAT_WORKER = Path(__file__).with_name("short_heartbeat_worker.py")
@@ -72,7 +72,7 @@ def model_environment(server: ModelServer) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """A process of a worker, which a test can kill and start again. `folder` is shared with its tools."""
+    """A process of a worker, which a test can kill and start again. The test and the tools share `folder`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class WorkerProcess:
 
     async def start(self) -> None:
         """Start the worker; runs continue as soon as it polls."""
-        program, options = (str(self._program),), ("--tools", str(TOOLS))
+        program, options = (str(self._program),), ("--tools", str(TOOLS_FILE))
         with (self._folder / "worker.log").open("ab") as log:
             self._process = await start_program(
                 program, options, folder=ROOT, environment=self._environment, stdout=log, stderr=log
@@ -211,14 +211,14 @@ async def start_run(
     **options: Any,
 ) -> Handle:
     """Start a run of a plan. `foreign_tools` are tools of workers that do not use Dagwright."""
-    toolset = load_toolset(Settings(), [str(TOOLS)])
+    toolset = load_toolset(Settings(), [str(TOOLS_FILE)])
     compiled_plan = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
     return await start_workflow(client, RunInput(compiled=compiled_plan, **options), workflow_id=workflow_id)
 
 
 async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
     """Start a run of a plan as the command `run` does: a large plan goes into the payload store."""
-    toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
+    toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS_FILE)])
     compiled_plan = prepare_plan(check_plan(plan, toolset.declarations()), {})
     transfer = await split_for_transfer(compiled_plan, toolset.store)
     return await start_workflow(client, RunInput(compiled=transfer.plan, pages=transfer.pages), workflow_id=workflow_id)

@@ -26,8 +26,8 @@ from pathlib import Path
 from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = frozenset({"bash", "console"})
-FILES = frozenset({"yaml", "json", "python"})
+COMMAND_LANGUAGES = frozenset({"bash", "console"})
+FILE_LANGUAGES = frozenset({"yaml", "json", "python"})
 OTHER_LANGUAGES = frozenset({"mermaid", "text"})
 
 COMMAND_TIMEOUT_S = 300
@@ -88,7 +88,7 @@ class Block:
     @property
     def file_name(self) -> str | None:
         """The file in which the block is saved for commands."""
-        return None if self.language in COMMANDS else self.title
+        return None if self.language in COMMAND_LANGUAGES else self.title
 
     @property
     def exit_code(self) -> int:

@@ -47,7 +47,7 @@ def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
-    """Render tracebacks without rich, which structlog uses by default: it takes seconds of CPU time per error."""
+    """Render tracebacks without rich, the default of structlog, because rich takes seconds of CPU time per error."""
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 

@@ -67,5 +67,5 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
 
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:
-    """Return runs of the same workers whose plans may call these tools too."""
+    """Return `Runs` for the same workers. The plans of these runs may call `tools` too."""
     return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, **tools}, store=runs.store)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.chaos import ROOT, TOOLS, environment_of
+from tests.support.chaos import ROOT, TOOLS_FILE, environment_of
 from tests.support.eventually import eventually
 from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events_of
 from tests.support.ports import free_port
@@ -38,7 +38,7 @@ class GatewayProcess:
 
     async def start(self) -> None:
         program = (str(SHORT_HEARTBEAT_STARTER),)
-        options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
+        options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS_FILE)]
         with self._log_path.open("ab") as log:
             self._process = await start_program(
                 program, options, folder=ROOT, environment=self._environment, stdout=log, stderr=log

@@ -37,9 +37,9 @@ def goal_plan(runs: Runs, text: str, *tools: str, **options: Any) -> CompiledPla
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after checking that its history alone yields the same document.
+    """Check that the history of a run alone yields the document of the run, and return the bare document.
 
-    The error of a failed run is not compared, because the last event contains it outside of the document.
+    The error of a failed run is not compared, because the last event contains the error outside of the document.
     """
     document = bare_document(await document_of(handle))
     view = await RunReader(runs.client, handle.id).read()

@@ -1,4 +1,4 @@
-"""HTTP servers for tests: handlers, constant and computed responses in threads, and ASGI applications."""
+"""HTTP servers for tests: request handlers that run in threads, and ASGI applications."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Runs that no worker serves, with attributes of every kind, and checks of filters and pages of lists."""
+"""Check the filters and pages of run lists and of the inbox, with runs that no worker serves."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -66,7 +66,7 @@ class McpHarness:
 
     @asynccontextmanager
     async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["ToolCaller"]:
-        """Connect a client. Without a person, it shows no forms."""
+        """Connect a client. Without a person, the client shows no forms."""
         elicit_callback = person.elicit if person is not None else None
         info = types.Implementation(name="probe", version="1")
         async with McpClient(self.server, mode=mode, elicitation_callback=elicit_callback, client_info=info) as client:

@@ -125,7 +125,7 @@ def activity_types_of(history: WorkflowHistory) -> list[str]:
 
 
 class WriteGates:
-    """Hold calls of verbs in this process right before the transaction. The ID of the calling node names each gate."""
+    """Hold calls of verbs in this process right before the transaction. Each gate has the ID of the calling node."""
 
     def __init__(self) -> None:
         self.reached_nodes: list[str] = []

@@ -89,6 +89,7 @@ def scheduler_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunScheduler:
+    """Return the scheduler of a started run of these nodes. No task has started yet."""
     return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=tools), inputs)
 
 
@@ -216,7 +217,7 @@ def end_task(scheduler: RunScheduler, task: Task, result: Any, *, at: float, att
 
 
 def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    """Return a scheduler like `scheduler_of`, in which all ready tasks have started."""
+    """Return the scheduler of a started run of these nodes. All ready tasks have started."""
     scheduler = scheduler_of(*nodes, **fields)
     start_ready_tasks(scheduler)
     return scheduler

@@ -35,7 +35,7 @@ SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
 
 
 class ForkedProcess:
-    """A process of the fork server, with the methods of `asyncio.subprocess.Process`."""
+    """A process that the fork server has forked, with the methods of `asyncio.subprocess.Process`."""
 
     def __init__(self, pid: int, status_reader: StreamReader, connection: StreamWriter) -> None:
         self.pid = pid
@@ -267,7 +267,7 @@ def _end_fork_server(server: "subprocess.Popen[bytes]", folder: Path) -> None:
 
 
 def main() -> None:
-    """Run a fork server until standard input is closed. The first argument is its folder."""
+    """Run a fork server until standard input is closed. The first argument is the folder of the server."""
     server = _start_fork_server(Path(sys.argv[1]))
     sys.stdout.write("ready\n")
     sys.stdout.flush()

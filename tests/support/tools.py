@@ -90,7 +90,7 @@ class CallHarness:
         self._gates[name].set()
 
     async def wait(self, name: str) -> None:
-        """Wait for `open`; for use inside tools."""
+        """Wait until the test calls `open`. Tools call this method."""
         await self._gates[name].wait()
 
     def enter(self, name: str) -> None:

@@ -14,7 +14,11 @@ _QUERY_REJECTED, _SERVER_DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UN
 
 
 class _Server:
-    """Fake server with registered attributes. Each query gets the next scripted status. The last status is repeated."""
+    """Fake server. Each query gets the next scripted status, and the last status is repeated.
+
+    Args:
+        is_registered: whether the search attributes are registered when the server starts.
+    """
 
     namespace = "default"
 

@@ -82,7 +82,7 @@ UNKNOWN_ROOT_START = (
     [
         ([ListedRun("a", "2", "1", NOW)], {}, UNKNOWN_CHAIN_START),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, UNKNOWN_ROOT_START),
-        # The listed run `a` started after the sub-plan, so it is not the root run.
+        # The listed run `a` started after the sub-plan, so `a` is not the root run.
         ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, UNKNOWN_ROOT_START),
         (
             [],

@@ -1,4 +1,4 @@
-"""A process that the fork server of the tests starts behaves like a new interpreter."""
+"""The fork server of the tests starts processes that behave like a new interpreter."""
 
 import asyncio
 import json
