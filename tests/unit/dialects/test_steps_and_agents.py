@@ -54,11 +54,11 @@ def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
     node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
-    a = {**AGENT, "id": "a"}
-    c = {**AGENT, "id": "c"}
-    document = to_document({"nodes": [node, a, c], "metadata": {"k": [1]}})
+    node_a = {**AGENT, "id": "a"}
+    node_c = {**AGENT, "id": "c"}
+    document = to_document({"nodes": [node, node_a, node_c], "metadata": {"k": [1]}})
     assert (document.dialect, document.plan["metadata"]) == ("agents", {"k": [1]})
-    assert document.plan["nodes"] == [node, {**a, "depends_on": []}, {**c, "depends_on": []}]
+    assert document.plan["nodes"] == [node, {**node_a, "depends_on": []}, {**node_c, "depends_on": []}]
     assert codes_and_pointers_of({"nodes": [AGENT], "metadata": []}) == [("invalid_field", "/metadata")]
 
 

@@ -152,8 +152,8 @@ def test_graph_names_worker_tools_and_marks_partial_results() -> None:
 def test_graph_has_a_group_for_each_round() -> None:
     sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
     comparison = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
-    sub_goals = [PICK_MAERSK, PICK_EVERGREEN], sums, [comparison]
-    responses = [*(continue_response(*each) for each in sub_goals), done_response(a=ref(5, "comparison"))]
+    rounds = [PICK_MAERSK, PICK_EVERGREEN], sums, [comparison]
+    responses = [*(continue_response(*sub_goals) for sub_goals in rounds), done_response(a=ref(5, "comparison"))]
     options = RoundsOptions(limits=RoundsLimits(synthesis="model"))
     run = RoundsRun(*responses, worker_results={"sg5": {"comparison": "7 and 11"}}, options=options)
     run.run_to_end()

@@ -33,10 +33,10 @@ from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, messa
 
 def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    key, text = KeyFile(path).add("ann", [KeyScope.ANSWER, KeyScope.RUN])
-    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({KeyScope.RUN, KeyScope.ANSWER}), key.id)
-    assert text.startswith(f"dw-{key.id}-")
-    secret = text.removeprefix(f"dw-{key.id}-")
+    key, key_text = KeyFile(path).add("ann", [KeyScope.ANSWER, KeyScope.RUN])
+    assert KeyFile(path).caller_of(key_text) == Caller("ann", frozenset({KeyScope.RUN, KeyScope.ANSWER}), key.id)
+    assert key_text.startswith(f"dw-{key.id}-")
+    secret = key_text.removeprefix(f"dw-{key.id}-")
     assert secret not in path.read_text(encoding="utf-8")
     assert "sha256" not in key.to_json()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -44,9 +44,9 @@ def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
 
 def test_weight_of_a_key_is_the_fairness_weight_of_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    _, text = KeyFile(path).add("ann", [], weight=2.5)
+    _, key_text = KeyFile(path).add("ann", [], weight=2.5)
     _, text_of_all_owners = KeyFile(path).add(ALL_OWNERS, [])
-    callers = [KeyFile(path).caller_of(key) for key in (text, text_of_all_owners)]
+    callers = [KeyFile(path).caller_of(key) for key in (key_text, text_of_all_owners)]
     assert [caller and caller.fairness for caller in callers] == [Fairness("ann", 2.5), Fairness("*")]
     assert ANYONE.fairness is None
     with pytest.raises(KeyRejected, match=r"from 0.001 to 1000, not 0\b"):
@@ -55,9 +55,9 @@ def test_weight_of_a_key_is_the_fairness_weight_of_its_owner(tmp_path: Path) -> 
 
 def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all_runs(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
-    _, text = keys.add(ALL_OWNERS, [])
-    assert [keys.caller_of(invalid_text) for invalid_text in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
-    caller = keys.caller_of(text)
+    _, key_text = keys.add(ALL_OWNERS, [])
+    assert [keys.caller_of(invalid_text) for invalid_text in (f"{key_text}x", key_text[:-1], "", "dw--")] == [None] * 4
+    caller = keys.caller_of(key_text)
     assert caller is not None
     assert (caller.owner, caller.scopes, caller.can_see("ann"), caller.can_see(None)) == (None, frozenset(), True, True)
     assert [Caller("ann").can_see(owner) for owner in ("ann", "bob", None)] == [True, False, False]
@@ -67,11 +67,11 @@ def test_keys_are_required_once_a_key_exists_and_changes_apply_immediately(tmp_p
     path = tmp_path / "keys.json"
     keys, second_key_file = KeyFile(path), KeyFile(path)
     assert not keys.requires_keys()
-    key, text = second_key_file.add("ann", list(KeyScope))
-    assert keys.caller_of(text) is not None
+    key, key_text = second_key_file.add("ann", list(KeyScope))
+    assert keys.caller_of(key_text) is not None
     assert keys.requires_keys()
     second_key_file.remove(key.id)
-    assert (keys.caller_of(text), keys.requires_keys()) == (None, True)
+    assert (keys.caller_of(key_text), keys.requires_keys()) == (None, True)
     path.unlink()
     assert (keys.requires_keys(), KeyFile(path).requires_keys()) == (True, False)
 
@@ -85,13 +85,13 @@ def test_concurrently_added_keys_are_all_stored(tmp_path: Path) -> None:
 
 def test_key_file_with_an_invalid_hash_or_content_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    key, text = KeyFile(path).add("ann", [])
+    key, key_text = KeyFile(path).add("ann", [])
     document = json.loads(path.read_text(encoding="utf-8"))
     for sha256 in ("é" * 64, "ab", ""):
         document["keys"][0]["sha256"] = sha256
         path.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(KeysUnreadable, match=f"sha256 of '{key.id}' is invalid"):
-            KeyFile(path).caller_of(text)
+            KeyFile(path).caller_of(key_text)
     for content in ("", "[]", "{}", '{"keys": [{"id": "a"}]}', '{"keys": 1}'):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
@@ -170,9 +170,9 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(tmp_p
     server: Any = FakeServer()
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
-        key, text = context.keys.add(ALL_OWNERS, list(KeyScope))
+        key, key_text = context.keys.add(ALL_OWNERS, list(KeyScope))
         async with client_of(replace(context, runs=server, steering=server, usage=usage)) as http:
-            http.headers["Authorization"] = f"Bearer {text}"
+            http.headers["Authorization"] = f"Bearer {key_text}"
             status_codes = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
             # The server has the owner of each run, so that other gateways count these runs too.
             assert (status_codes, [*server.owners_by_run.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])

@@ -61,8 +61,13 @@ async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_c
     first_update = run_update(VIEW, a=NodeStatus.RUNNING)
     second_update = run_update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
     events = await events_of(first_update, run_update(VIEW), second_update, run_update(waiting_view))
-    ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
-    assert [(event.id, event.name) for event in events] == [*ids, ("1-9w", "run.waiting")]
+    first_ids_and_names = [
+        (None, "node.started"),
+        ("1-5", "run.running"),
+        (None, "node.completed"),
+        ("1-9", "node.started"),
+    ]
+    assert [(event.id, event.name) for event in events] == [*first_ids_and_names, ("1-9w", "run.waiting")]
     fields = {"run_id": "run-1", "attempts": 1}
     assert events[2].content == {**fields, "node_id": "a", "status": "completed"}
     assert events[3].content == {**fields, "node_id": "b", "status": "running"}
