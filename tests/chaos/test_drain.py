@@ -8,7 +8,7 @@ import pytest
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import attempts_of
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import bare_document, completed_node
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 _PLAN = plan_of(
     tool_node("w", "write_then_hold", arguments={"name": "w"}, timeout="5m"),
-    call("after", "long_text", name="{{w.result}}"),
+    call_node("after", "long_text", name="{{w.result}}"),
     output="{{w.result}}",
 )
 

@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.history.run_view import RunView
 from tests.support.chaos import WorkerProcess, result_within, start_run
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.order_shop import ShipmentWorkflow
 from tests.support.run_views import wait_for_view
 from tests.support.runs import bare_document, check_history, completed_node
@@ -18,7 +18,10 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
     private_server: LiveServer, worker: WorkerProcess
 ) -> None:
     client = await private_server.start()
-    nodes = [call("ship", "ship", item="lamp", waits=True), call("notify", "echo", shipped="{{ship.result.shipped}}")]
+    nodes = [
+        call_node("ship", "ship", item="lamp", waits=True),
+        call_node("notify", "echo", shipped="{{ship.result.shipped}}"),
+    ]
     async with shop_worker(client) as tools:
         handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign_tools=tools)
 

@@ -21,7 +21,7 @@ from tests.support.chaos import (
     start_workflow,
     worker_process,
 )
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.runs import check_history
 from tests.support.server import LiveServer
 
@@ -31,9 +31,9 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    first_node = call("a", "compute", name="a", values=[])
-    plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
-    rest_of_plan = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
+    first_node = call_node("a", "compute", name="a", values=[])
+    plan = plan_text(first_node, call_node("b", "compute", name="b", values=["{{a.result}}"]))
+    rest_of_plan = plan_text(call_node("b", "compute", name="b", values=["{{a.result}}"]))
     # The model stops in the chunk of 8 characters in which the first node ends.
     chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
     held_response = slow(text(plan), held_after_chunks=chunk_count, release_event=asyncio.Event())

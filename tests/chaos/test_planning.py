@@ -35,7 +35,7 @@ from tests.support.chaos import (
 )
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 from tests.support.short_heartbeat_worker import HEARTBEAT_S
@@ -104,7 +104,7 @@ async def _start(client: Client, workflow_type: str, run_input: RunInput) -> Han
 async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    plan = plan_text({**call("made", "effect_then_hold", name="made"), **_RETRIES})
+    plan = plan_text({**call_node("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
         lost_response("plan"),
         response_to("plan", "I would make it."),
@@ -157,8 +157,10 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
 async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    plan = plan_text({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
-    new_plan = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
+    plan = plan_text(
+        {**call_node("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call_node("b", "echo", n=2)
+    )
+    new_plan = plan_text({**call_node("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
         response_to("plan", plan),
         lost_response("plan#2"),
@@ -248,7 +250,7 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
 ) -> None:
     first_answer = "Oslo has rain today. Bergen has more of it."
     script = [
-        response_to("plan", plan_text(call("a", "echo", n=1))),
+        response_to("plan", plan_text(call_node("a", "echo", n=1))),
         response_to("answer", held_answer(first_answer, asyncio.Event(), pause_after=3)),
         response_to("answer", second_answer),
     ]

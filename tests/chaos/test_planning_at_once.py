@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS_FILE, start_run, worker_process
 from tests.support.chaos_tools import LIVING_OBJECTS
 from tests.support.eventually import eventually
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
@@ -62,7 +62,7 @@ def steps_of(round_index: int) -> list[Step]:
     steps = []
     for number in reversed(range(REQUESTS_PER_ROUND)):
         request_word, model = word(round_index, number), model_of(number)
-        plan = plan_text(call("a", "echo", text=request_word), call("b", "echo", text="{{a.result.text}}"))
+        plan = plan_text(call_node("a", "echo", text=request_word), call_node("b", "echo", text="{{a.result.text}}"))
         steps.append(step(plan, model=model, metadata={"purpose": "plan"}, last=request_word))
         steps.append(step(f"heard {request_word}", model=model, metadata={"purpose": "answer"}, last=request_word))
     return steps
@@ -92,7 +92,7 @@ def assert_has_only_its_word(received: ReceivedCall) -> None:
 
 
 async def count_living_objects(client: Client, folder: Path) -> Counter[str]:
-    plan = {"nodes": [call("count", "living_objects")], "output": "{{count.result}}"}
+    plan = {"nodes": [call_node("count", "living_objects")], "output": "{{count.result}}"}
     await (await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")).result()
     return Counter(json.loads((folder / LIVING_OBJECTS).read_text(encoding="utf-8")))
 

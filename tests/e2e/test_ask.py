@@ -7,12 +7,12 @@ import pytest
 
 from dagwright.testing import HttpError, ModelServer
 from tests.e2e.command import CommandLine, wait_for_exit, with_model
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 
 pytestmark = pytest.mark.server
 
-_SUM_NODE = call("sum", "calculator", expression="1 + 2")
-SUM_PLAN = plan_text(_SUM_NODE, call("more", "calculator", expression="{{sum.result}} * 2"))
+_SUM_NODE = call_node("sum", "calculator", expression="1 + 2")
+SUM_PLAN = plan_text(_SUM_NODE, call_node("more", "calculator", expression="{{sum.result}} * 2"))
 
 
 async def test_ask_prints_the_answer_first(commands: CommandLine) -> None:
@@ -164,7 +164,7 @@ async def test_max_repairs_limits_the_repair_requests(commands: CommandLine) -> 
 
 
 async def test_repairs_are_shown(commands: CommandLine) -> None:
-    misspelled_plan = plan_text(call("sum", "calculater", expression="1 + 2"))
+    misspelled_plan = plan_text(call_node("sum", "calculater", expression="1 + 2"))
     repair = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(misspelled_plan, "It is 3.") as model_server:
         result = await with_model(commands, model_server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
@@ -187,7 +187,7 @@ async def test_demo_reports_first_that_a_script_plays_the_model(commands: Comman
 
 
 async def test_demo_calls_the_configured_model(commands: CommandLine) -> None:
-    plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
+    plan = plan_text(call_node("files", "list_files", folder="data", pattern="*.txt"))
     async with ModelServer(plan, "There are four.") as model_server:
         model_commands = with_model(commands, model_server)
         del model_commands.environment["DAGWRIGHT_MODEL"]
@@ -200,7 +200,7 @@ async def test_demo_calls_the_configured_model(commands: CommandLine) -> None:
 
 
 async def test_ask_reports_why_it_replanned(commands: CommandLine) -> None:
-    failing_call = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
+    failing_call = {**call_node("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
     script = (plan_text(failing_call), plan_text(failing_call), "There is no answer.")
     async with ModelServer(*script) as model_server:
         model_commands = with_model(commands, model_server)

@@ -14,7 +14,7 @@ from dagwright.testing import ModelServer, step
 from tests.e2e.command import CommandLine, Terminal, with_model
 from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.rounds import continue_response, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
@@ -28,7 +28,7 @@ _SELECTION_NODE = {"id": "ask", "human": _SELECTION}
 
 
 def _calculation_plan(expression: str = "1") -> str:
-    return plan_text(call("a", "calculator", expression=expression))
+    return plan_text(call_node("a", "calculator", expression=expression))
 
 
 @pytest.fixture

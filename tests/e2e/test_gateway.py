@@ -13,11 +13,11 @@ import pytest
 from dagwright.testing import json_text
 from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
 from tests.support.gateway import CHAT, chat_body
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM_PLAN = plan_text(call("sum", "calculator", expression="1 + 2"))
+SUM_PLAN = plan_text(call_node("sum", "calculator", expression="1 + 2"))
 DOUBLE_PLAN = plan_of(
     calculation("double", "{{PLACEHOLDER_number}} * 2"),
     title="Double a number",

@@ -14,11 +14,11 @@ from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_
 from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
 from tests.support.gateway import assert_sequence_numbers_increase
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM_PLAN = plan_text(call("sum", "calculator", expression="1 + 2"))
+SUM_PLAN = plan_text(call_node("sum", "calculator", expression="1 + 2"))
 CHAIN_PLAN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
 BROKEN_PLAN = plan_of(calculation("broken", "1 / 0"))
 LONG_PLAN = plan_of(wait_node("long", "1h"))

@@ -27,7 +27,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import Answer, Completion, HttpError, Reset, Tokens, busy, json_text, slow, text, tool_calls
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, plan_text
+from tests.support.goals import call_node, checked_document, plan_text
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
 from tests.support.runs import serving_runs
 from tests.support.tools import CallHarness
@@ -158,7 +158,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         tools=("echo",),
     )
     harness, release_event = CallHarness(), asyncio.Event()
-    first_node = call("first", "hold", name="first")
+    first_node = call_node("first", "hold", name="first")
     plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
     node_end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
     steps = (

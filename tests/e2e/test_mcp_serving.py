@@ -19,7 +19,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, stop_process, with_model
 from tests.e2e.conftest import APPROVAL_NODE, plan_of, wait_node
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.mcp_clients import MODES, Person, ToolCaller
 from tests.support.programs import command_folder
 from tests.support.server import LiveServer
@@ -50,7 +50,7 @@ async def _http_tools(address: str, mode: str, person: Person | None = None) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_stdio_client_runs_plans_asks_a_model_and_answers_requests(commands: CommandLine, mode: str) -> None:
-    plan = plan_text(call("sum", "calculator", expression="1 + 2"))
+    plan = plan_text(call_node("sum", "calculator", expression="1 + 2"))
     person = Person(lambda _: {"approved": True})
     async with (
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
@@ -169,7 +169,7 @@ async def test_server_starts_while_another_process_has_a_worker(
     variables = {name: value for name, value in commands.environment.items() if name in names}
     command = str(command_folder() / "dagwright")
     program = StdioServerParameters(command=command, args=["mcp", *options], env=variables, cwd=client_folder)
-    plan = plan_text(call("sum", "calculator", expression="1 + 2"))
+    plan = plan_text(call_node("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:
             process = await with_model(commands, model).start("serve", "--port", "0", "--json")

@@ -19,7 +19,7 @@ from tests.e2e.command import (
 )
 from tests.e2e.conftest import WritePlan, wait_node
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 
 pytestmark = pytest.mark.server
 
@@ -55,7 +55,7 @@ async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
     # The tools have the same name and different code. On a shared queue, a worker would execute calls of the other run.
     left_tools, right_tools = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
     right_tools.write_text(right_tools.read_text().replace("mark of", "the other of"), encoding="utf-8")
-    plan = write_plan(*(call(f"n{number}", "mark", name=f"{number}") for number in range(20)))
+    plan = write_plan(*(call_node(f"n{number}", "mark", name=f"{number}") for number in range(20)))
     for tools in (left_tools, right_tools):
         (tools.parent / "hold").touch()
     processes = [
@@ -88,10 +88,10 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
     unserved_tools = _write_tools(tmp_path / "my tools", "stamp")
     # A run uses the queue of the file with the most calls. So a worker with only `served_tools` continues the run.
     plan = write_plan(
-        call("start", "mark", name="x"),
+        call_node("start", "mark", name="x"),
         wait_node("first", "2s", depends_on=["start"]),
-        {**call("stamp", "stamp", name="x"), "depends_on": ["first"]},
-        {**call("last", "mark", name="x"), "depends_on": ["stamp"]},
+        {**call_node("stamp", "stamp", name="x"), "depends_on": ["first"]},
+        {**call_node("last", "mark", name="x"), "depends_on": ["stamp"]},
         title="Waits",
     )
     tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]

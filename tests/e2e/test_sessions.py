@@ -10,7 +10,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, kill_process, wait_for_exit, with_model
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.held_starter import TURN_ENDED, TURN_SENT, TURN_UNSENT
 from tests.support.intents import fund_intent, intents_response_text, product_intent
 from tests.support.onboarding import intent
@@ -107,7 +107,9 @@ async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_serv
 async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
     commands_with_private_server: CommandLine,
 ) -> None:
-    first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
+    first_plan, second_plan = (
+        plan_text(call_node("a", "calculator", expression=expression)) for expression in ("1", "2")
+    )
     async with ModelServer(first_plan, "One.", second_plan, "Two.") as model_server:
         commands = with_model(commands_with_private_server, model_server)
         arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
@@ -139,7 +141,7 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
 async def test_repeated_command_after_a_kill_starts_no_second_run(commands: CommandLine, point: str) -> None:
     session, run_id = f"killed-{point}", f"killed-turn-{point}"
-    async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as model_server:
+    async with ModelServer(plan_text(call_node("a", "calculator", expression="1")), "One.") as model_server:
         model_commands = with_model(commands, model_server)
         model_commands.environment[FOLDER_VARIABLE] = str(model_commands.folder)
         hold_file = model_commands.folder / f"hold-{point}"

@@ -9,7 +9,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
 from tests.support.agents import helper_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text
+from tests.support.goals import call_node, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests, wait_for_requests_of_children
 from tests.support.rounds import continue_response, question_plan, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
@@ -95,16 +95,20 @@ def _agent_node(name: str) -> CompiledNode:
 
 
 _PLAN_OF_SUM = plan_text(
-    call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
+    call_node("a", "plus", left=1, right=2),
+    call_node("b", "plus", left="{{a.result}}", right=4),
+    call_node("c", "give_up"),
 )
 _PLAN_WITH_FAILING_NODE = plan_text(
-    {**call("a", "give_up"), "on_error": "replan"},
-    {**call("b", "plus", left=2, right=1), "depends_on": ["a"]},
-    call("c", "give_up"),
+    {**call_node("a", "give_up"), "on_error": "replan"},
+    {**call_node("b", "plus", left=2, right=1), "depends_on": ["a"]},
+    call_node("c", "give_up"),
 )
-_LOOK_NODE = call("look", "hold", name="looked up")
-_SUM_NODE = call("sum", "plus", left=1, right=2)
-_PLAN_WITH_MISSING_NODE = plan_text(_LOOK_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
+_LOOK_NODE = call_node("look", "hold", name="looked up")
+_SUM_NODE = call_node("sum", "plus", left=1, right=2)
+_PLAN_WITH_MISSING_NODE = plan_text(
+    _LOOK_NODE, call_node("last", "plus", left="{{sum.result}}", right="{{sum.result}}")
+)
 _CHUNK_CHARACTERS = 8
 """Number of characters in a chunk of a stream."""
 _CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK_NODE]})) + 20) // _CHUNK_CHARACTERS)
@@ -139,7 +143,7 @@ MODEL_STEPS = (
     # The second attempt of a plan whose stream broke off. The calls of this attempt would match later steps, too.
     step(
         slow(
-            text(plan_text(_LOOK_NODE, _SUM_NODE, call("last", "fly"))),
+            text(plan_text(_LOOK_NODE, _SUM_NODE, call_node("last", "fly"))),
             chunk_characters=_CHUNK_CHARACTERS,
             chunk_delay_s=0.02,
         ),
@@ -159,7 +163,7 @@ MODEL_STEPS = (
     ),
     step(
         slow(
-            text(plan_text(_SUM_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
+            text(plan_text(_SUM_NODE, call_node("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
             chunk_characters=_CHUNK_CHARACTERS,
             chunk_delay_s=0.02,
         ),
@@ -169,13 +173,13 @@ MODEL_STEPS = (
     ),
     step(_PLAN_WITH_FAILING_NODE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     step(
-        plan_text(call("a", "plus", left=1, right=1)),
+        plan_text(call_node("a", "plus", left=1, right=1)),
         last="'a' failed",
         metadata={"purpose": "replan"},
         times=ANY_NUMBER,
     ),
     step(
-        plan_text(call("d", "plus", left="{{b.result}}", right=1)),
+        plan_text(call_node("d", "plus", left="{{b.result}}", right=1)),
         last="the fourth",
         metadata={"purpose": "replan"},
         times=ANY_NUMBER,

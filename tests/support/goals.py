@@ -65,7 +65,7 @@ def plan_text(*nodes: Any, **fields: Any) -> str:
     return json.dumps({"nodes": list(nodes), **fields})
 
 
-def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
+def call_node(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
     """Return a node that calls a tool. Use `tool_node` for nodes with other fields."""
     return tool_node(node_id, tool, arguments=arguments)
 

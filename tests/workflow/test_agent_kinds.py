@@ -19,7 +19,7 @@ from tests.support.agent_harness import card_of
 from tests.support.agent_service import agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.http_servers import ServiceResponse
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, failed_node
@@ -66,8 +66,8 @@ def agent_node(node_id: str, name: str, objective: str, *dependencies: str, **fi
 
 async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
     plan = plan_of(
-        call("a", "echo", n=1),
-        call("b", "echo", n=2),
+        call_node("a", "echo", n=1),
+        call_node("b", "echo", n=2),
         agent_node("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
         output="{{w.result}}",
     )

@@ -13,7 +13,7 @@ from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.testing import Raw, step, tool_call, tool_calls
 from tests.support.agents import checked_document, choice_with_text, helper_plan, messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_document, plan_text
+from tests.support.goals import call_node, goal_document, plan_text
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import CallHarness
@@ -108,7 +108,7 @@ def test_marker_is_found_in_answers_of_any_length(text: str, marker: str | None)
 # Responses with invalid JSON.
 
 TEXT_WITH_HALF_A_CHARACTER = "half \ud800 a character"
-PLAN_TEXT = plan_text(call("a", "plus", left=2, right=3))
+PLAN_TEXT = plan_text(call_node("a", "plus", left=2, right=3))
 
 
 def raw_response(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
@@ -134,7 +134,7 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
     plan_with_infinity = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
     invalid_plans = [
         TEXT_WITH_HALF_A_CHARACTER,
-        plan_text(call(TEXT_WITH_HALF_A_CHARACTER, "plus", left=1, right=2)),
+        plan_text(call_node(TEXT_WITH_HALF_A_CHARACTER, "plus", left=1, right=2)),
         plan_with_infinity,
         "[" * 100_000,
     ]

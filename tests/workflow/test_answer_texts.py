@@ -10,7 +10,7 @@ from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text
+from tests.support.goals import call_node, goal_plan, plan_text
 from tests.support.plan_building import plan_of
 from tests.support.runs import bare_document, document_of
 from tests.workflow.building import ServeScript
@@ -30,7 +30,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     release_event = asyncio.Event()
     answer = json_text({"answer": ANSWER_TEXT, "missing": []})
     script = (
-        plan_text(call("one", "echo", weather="rain")),
+        plan_text(call_node("one", "echo", weather="rain")),
         slow(answer, chunk_characters=CHUNK_CHARACTERS, held_after_chunks=6, release_event=release_event),
     )
     async with serve_script(*script) as (_, runs):
@@ -82,7 +82,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
 ) -> None:
     release_event = asyncio.Event()
     script = (
-        plan_text(call("one", "echo", weather="rain")),
+        plan_text(call_node("one", "echo", weather="rain")),
         slow(
             text(ANSWER_TEXT),
             chunk_characters=CHUNK_CHARACTERS,
@@ -111,7 +111,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
 
 
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
-    plan = plan_text(call("one", "echo", weather="rain"))
+    plan = plan_text(call_node("one", "echo", weather="rain"))
     answer = slow(text(ANSWER_TEXT), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=0.05)
     event_types = []
     for has_reader in (True, False):

@@ -9,7 +9,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import (
     answer,
     echo_node,
@@ -205,7 +205,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(
 async def test_tool_with_requests_continues_from_its_checkpoint(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
-    handle = await runs.start({"nodes": [call("o", "order", name=unique_name, choices=["red", "blue"])]})
+    handle = await runs.start({"nodes": [call_node("o", "order", name=unique_name, choices=["red", "blue"])]})
     await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
     expected = ("SELECTION", ["red", "blue"], "ann", "raised")
@@ -235,7 +235,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
         "key": ({"promt": "?"}, "unknown field 'promt'; did you mean 'prompt'?"),
         "number": (7, "Input should be a valid dictionary or instance of Human"),
     }
-    nodes = [call(name, "ask_wrongly", request=request) for name, (request, _) in cases.items()]
+    nodes = [call_node(name, "ask_wrongly", request=request) for name, (request, _) in cases.items()]
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in cases.items():
@@ -246,7 +246,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
 async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
     request = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
-        document = await runs.run({"nodes": [call("a", "ask_wrongly", request=request)]})
+        document = await runs.run({"nodes": [call_node("a", "ask_wrongly", request=request)]})
         await runs.check_runs()
     expected = {"a": failed_node("too_many_human_requests: it asked 3 times, and asks again", attempts=4)}
     assert document["nodes"] == expected
@@ -257,8 +257,8 @@ async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
 
 async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(runs: Runs) -> None:
     plan = plan_of(
-        call("a", "echo", n="{{PLACEHOLDER_n}}"),
-        call("b", "echo", text="{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"),
+        call_node("a", "echo", n="{{PLACEHOLDER_n}}"),
+        call_node("b", "echo", text="{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"),
         inputs={"n": {"type": "integer", "minimum": 1}, "given": {"type": "string"}},
     )
     handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})

@@ -10,7 +10,7 @@ from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
-from tests.support.goals import call, goal_plan, nodes_and_purposes, plan_text
+from tests.support.goals import call_node, goal_plan, nodes_and_purposes, plan_text
 from tests.support.run_views import view_of, wait_for_node, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import ServeScript
@@ -96,9 +96,9 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
 
 
 async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(serve_script: ServeScript) -> None:
-    replanned_node = {**call("a", "give_up"), "on_error": "replan"}
+    replanned_node = {**call_node("a", "give_up"), "on_error": "replan"}
     script = (
-        plan_text(replanned_node, call("b", "add", left=1, right=2)),
+        plan_text(replanned_node, call_node("b", "add", left=1, right=2)),
         plan_text(replanned_node),
         completion_of_100_tokens("It is 3."),
     )

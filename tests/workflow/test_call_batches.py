@@ -12,7 +12,7 @@ from dagwright.protocol.call_batches import CallBatchResult
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of, wait_for_node
@@ -88,7 +88,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, harness: Cal
         tool_node("always_busy", "short_busy", arguments={"until": 9}, retry={"max_attempts": 3}),
         short_node("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
         short_node("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
-        call("rows", "short_table", rows=2_000),
+        call_node("rows", "short_table", rows=2_000),
         short_node("row", unique_name, "{{rows.result[1999]}}"),
         short_node("each", unique_name, "{{item}}", for_each=["x", "y"]),
         inputs={"n": {"type": "integer"}},
@@ -122,7 +122,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, harness: Cal
 
 
 async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, gate: Gate) -> None:
-    hold_node = call("slow", "short_hold", name=gate.name)
+    hold_node = call_node("slow", "short_hold", name=gate.name)
     plan = plan_of(
         *chain(gate.name, 3),
         hold_node,
@@ -158,8 +158,8 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     nodes = [
-        call("one", "short_hold", name=unique_name),
-        call("two", "short_hold", name=unique_name),
+        call_node("one", "short_hold", name=unique_name),
+        call_node("two", "short_hold", name=unique_name),
         short_node("n", unique_name, "{{one.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})

@@ -19,7 +19,7 @@ from dagwright.store.folder import FolderStore
 from dagwright.testing import ModelServer
 from tests.support.agents import model_settings
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text
+from tests.support.goals import call_node, goal_plan, plan_text
 from tests.support.ledger import Ledger
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
@@ -151,7 +151,7 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
     outer_sub_plan = sub_plan(
         "child", make_node("b", unique_name), {**inner_sub_plan, "depends_on": ["b"]}, dependencies=("a",)
     )
-    reading_sub_plan = sub_plan("reading", call("r", "echo", value=1))
+    reading_sub_plan = sub_plan("reading", call_node("r", "echo", value=1))
     handle = await runs.start(
         plan_of(
             make_node("a", unique_name),
@@ -217,9 +217,9 @@ async def test_failed_text_request_compensates_its_plan(
     client: Client, ledger: Ledger, tmp_path: Path, unique_name: str
 ) -> None:
     plan = plan_text(
-        call("a", "make", name=f"{unique_name}:a"),
-        call("b", "make", name=f"{unique_name}:b", after="{{a.result.id}}"),
-        call("c", "refuse", message="no", after="{{b.result}}"),
+        call_node("a", "make", name=f"{unique_name}:a"),
+        call_node("b", "make", name=f"{unique_name}:b", after="{{a.result.id}}"),
+        call_node("c", "refuse", message="no", after="{{b.result}}"),
     )
     async with (
         ModelServer(plan, "I could not.") as server,
@@ -239,7 +239,7 @@ async def test_compensation_continues_as_new(
 ) -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(40)]
-    nodes = [call(name, "make", name=f"t:{name}") for name in names]
+    nodes = [call_node(name, "make", name=f"t:{name}") for name in names]
     plan = {"nodes": [*nodes, tool_node("refuse", "refuse", *names)], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("compensation"))
     async with checked_runs(short_history_client, ledger.registry(), settings=settings) as runs:
@@ -260,7 +260,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
     short_history_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
 ) -> None:
     ledger = Ledger()
-    steps = (call(f"n{number}", "make", name=f"t:n{number}") for number in range(60))
+    steps = (call_node(f"n{number}", "make", name=f"t:n{number}") for number in range(60))
     failing_store = patch.object(
         FolderStore, "put", side_effect=ApplicationError("given up manually", non_retryable=True)
     )

@@ -12,7 +12,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import checked_runs, document_of
@@ -42,7 +42,7 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
         return item
 
     plan = plan_of(
-        call("order", "order"),
+        call_node("order", "order"),
         tool_node("fetch", "fetch", for_each=[1, 2, 3], arguments={"item": "{{item}}"}),
         tool_node("short", "summarize", arguments={"text": "A text."}, retry={"max_attempts": 1}),
     )
@@ -68,7 +68,7 @@ async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) ->
         raise ConnectionError("down")
 
     async with checked_runs(client, ToolRegistry.of(busy_service), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start({"nodes": [call("a", "busy_service")]})
+        handle = await runs.start({"nodes": [call_node("a", "busy_service")]})
         await eventually(lambda: len(calls) > 1)
         node = (await document_of(handle))["nodes"]["a"]
         assert (calls, node["status"], node["attempts"]) == ([1, 1, 1, 2, 2], "failed", 2)

@@ -16,7 +16,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, bare_document, checked_runs, completed_node, document_of, events_of, failed_node
@@ -84,7 +84,7 @@ async def test_idempotency_key_is_the_same_for_every_attempt(
 
 async def test_write_is_not_retried(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     nodes = [
-        call("default", "write", name=f"{unique_name} default", error="broke"),
+        call_node("default", "write", name=f"{unique_name} default", error="broke"),
         tool_node(
             "with_retry", "write", arguments={"name": f"{unique_name} with_retry", "error": "broke"}, retry=_FAST_RETRY
         ),

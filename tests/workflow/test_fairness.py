@@ -21,7 +21,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.fairness import Fairness
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.python_runs import PythonRuns, services_of
 from tests.support.runs import Runs
@@ -84,7 +84,7 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
 
 async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, harness: CallHarness, tmp_path: Path) -> None:
     services = services_of(runs, tmp_path)
-    plan = prepare_plan(check_plan({"nodes": [call("a", "echo", text="x")]}, runs.tools), {})
+    plan = prepare_plan(check_plan({"nodes": [call_node("a", "echo", text="x")]}, runs.tools), {})
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
     runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))

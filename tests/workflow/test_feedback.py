@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import (
     answer,
     echo_node,
@@ -141,10 +141,10 @@ async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> N
 _ACTIVITY_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
 _WORKFLOW_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 _PLAN = plan_of(
-    call("first", "echo", x=1),
-    call("second", "echo", x="{{first.result}}"),
+    call_node("first", "echo", x=1),
+    call_node("second", "echo", x="{{first.result}}"),
     {"id": "check", "human": {"prompt": "Publish?"}, "depends_on": ["second"]},
-    call("after", "echo", x="{{check.result}}"),
+    call_node("after", "echo", x="{{check.result}}"),
 )
 
 

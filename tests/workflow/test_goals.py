@@ -17,14 +17,14 @@ from dagwright.tools import ToolRegistry, tool
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import choice_with_text, helper_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal_document, goal_plan, nodes_and_purposes, plan_text
+from tests.support.goals import call_node, checked_document, goal_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import rejection_of
 from tests.support.runs import Runs, checked_runs, completed_node, document_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-TWO_NODE_PLAN = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
+TWO_NODE_PLAN = plan_text(call_node("a", "plus", left=1, right=2), call_node("b", "plus", left="{{a.result}}", right=4))
 
 
 async def test_text_request_is_planned_executed_and_answered(serve_script: ServeScript) -> None:
@@ -45,7 +45,11 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Serve
 
 
 async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: ServeScript) -> None:
-    plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
+    plan = plan_text(
+        call_node("big", "table", rows=5000),
+        call_node("small", "text", size=9000),
+        call_node("many", "text", size=8100),
+    )
     async with serve_script(plan, "Done.") as (server, runs):
         document = await goal_document(runs, "Look.", "table", "text")
     assert (document["status"], document["output"]) == ("completed", "Done.")
@@ -100,7 +104,7 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
 # Invalid requests and plans.
 
 BRACES = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
-ONE_NODE_PLAN = plan_text(call("a", "plus", left=2, right=3))
+ONE_NODE_PLAN = plan_text(call_node("a", "plus", left=2, right=3))
 
 
 @pytest.fixture
@@ -133,10 +137,10 @@ def braces_registry() -> ToolRegistry:
 
 
 async def test_references_in_results_and_answers_are_not_resolved(client: Client, tmp_path: Path, secret: str) -> None:
-    invalid_plan_text = plan_text(call("b", "echo", of=BRACES))
+    invalid_plan_text = plan_text(call_node("b", "echo", of=BRACES))
     valid_plan_text = plan_text(
-        {**call("other", "braces"), "title": "Adds braces"},
-        call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
+        {**call_node("other", "braces"), "title": "Adds braces"},
+        call_node("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
     async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
@@ -173,11 +177,11 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
     serve_script: ServeScript, *, streams: bool
 ) -> None:
     release_event = asyncio.Event()
-    renamed_plan = plan_text(call("b", "plus", left=2, right=3))
+    renamed_plan = plan_text(call_node("b", "plus", left=2, right=3))
     async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
-        message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
+        message = {"nodes": [call_node("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
         # A repeated command is rejected, because the ID is in use.
         assert "the run has a node 'a' already" in await rejection_of(handle, message, update=wire.ADD_NODES)
@@ -193,7 +197,7 @@ async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again
     async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
-        message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
+        message = {"nodes": [call_node("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # An update that a client repeats with the same ID is applied once.
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, message, id="once")

@@ -31,7 +31,7 @@ from dagwright.server.local import dial
 from dagwright.server.namespace import prepare_namespace
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.runs import Runs, checked_runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer, live_server
@@ -113,7 +113,7 @@ async def test_run_upserts_its_search_attributes_once(runs: Runs) -> None:
     attributes = TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")]
     )
-    nodes = [call(f"n{number}", "echo") for number in range(30)]
+    nodes = [call_node(f"n{number}", "echo") for number in range(30)]
     handle = await runs.start_raw({"plan": {"nodes": nodes}}, search_attributes=attributes)
     assert (await document_of(handle))["status"] == "completed"
     upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
@@ -126,7 +126,7 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
     """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [call("a", "echo")]})))
+    run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [call_node("a", "echo")]})))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -143,7 +143,7 @@ async def test_raw_run_does_not_upsert_unregistered_search_attributes(
     async with checked_runs(client, harness.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         await eventually(partial(_accepts_requests, client))
         for tool in ("echo", "unknown_tool"):
-            handle = await runs.start_raw({"plan": {"nodes": [call("a", tool)]}})
+            handle = await runs.start_raw({"plan": {"nodes": [call_node("a", tool)]}})
             await document_of(handle)
             history = await handle.fetch_history()
             assert events_of(history, EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -178,7 +178,7 @@ async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None
 
 async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs) -> None:
     """Guard F8: the memo of a run is short for any plan."""
-    compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [call("a", "echo")]})
+    compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [call_node("a", "echo")]})
     run = await client_runs_of(cached_runs).start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"

@@ -12,7 +12,7 @@ from dagwright.core.boundary import limits
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, chain_of, completed_node, document_of, scheduled_calls
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 _REGION_NODES = 410
 """Number of pure nodes in an offloaded region."""
-_SMALL_TEXT_NODE = call("small", "text", size=8_000)
+_SMALL_TEXT_NODE = call_node("small", "text", size=8_000)
 """A node whose result is small enough to be inlined in arguments."""
 
 
@@ -34,7 +34,9 @@ def _large_text(copies: int) -> str:
 async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
     """Guard S1: the server would terminate the run."""
     plan = plan_of(
-        _SMALL_TEXT_NODE, call("large", "echo", text=_large_text(300)), call("independent", "echo", text="small")
+        _SMALL_TEXT_NODE,
+        call_node("large", "echo", text=_large_text(300)),
+        call_node("independent", "echo", text="small"),
     )
     document = await runs.run(plan)
     assert document["status"] == "completed_with_failures"
@@ -45,7 +47,7 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
     """Guard S1: activities of other programs receive all values inline, up to a limit."""
-    node = call("large", "foreign.text", size=1, more=_large_text(300))
+    node = call_node("large", "foreign.text", size=1, more=_large_text(300))
     document = await foreign_runs.run({"nodes": [_SMALL_TEXT_NODE, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
@@ -76,7 +78,7 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
     """Guard S3: the server rejects the result, and the run continues without it."""
     nodes = [
         tool_node("large", "foreign.text", arguments={"size": 3_000_000}, retry={"max_attempts": 1}),
-        call("independent", "foreign.text", size=3),
+        call_node("independent", "foreign.text", size=3),
     ]
     document = await foreign_runs.run({"nodes": nodes})
     assert document["nodes"]["large"]["status"] == "failed"
@@ -85,7 +87,7 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
 
 async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs: Runs) -> None:
     """Guard S4: five megabytes of inputs are a problem of the plan, not a transport error."""
-    plan = {"inputs": {"text": {"type": "string"}}, "nodes": [call("a", "echo")]}
+    plan = {"inputs": {"text": {"type": "string"}}, "nodes": [call_node("a", "echo")]}
     with pytest.raises(PlanInvalid) as error:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
     assert [problem.code for problem in error.value.problems] == ["too_large"]
@@ -93,7 +95,7 @@ async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs
 
 async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(runs: Runs) -> None:
     """Guard S5: over 4 MB in one workflow task would block the run."""
-    nodes = [call(f"n{number}", "echo", text=_large_text(25)) for number in range(40)]
+    nodes = [call_node(f"n{number}", "echo", text=_large_text(25)) for number in range(40)]
     small_nodes = [pure_node(f"u{number}", 1) for number in range(5)]
     handle = await runs.start({"nodes": [_SMALL_TEXT_NODE, *nodes, *small_nodes], "output": "{{n0.status}}"})
     document = await document_of(handle)
@@ -165,7 +167,7 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(runs: Runs) -> No
 async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(runs: Runs) -> None:
     """Guard S1: small values are inline in the call. Without a limit, their total size would terminate the run."""
     count = 270
-    text_nodes = [call(f"t{number}", "echo", text="x" * 8_000) for number in range(count)]
+    text_nodes = [call_node(f"t{number}", "echo", text="x" * 8_000) for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
     independent_node = tool_node("independent", "echo", "t0", arguments={"text": "small"})
     plan = plan_of(
@@ -186,7 +188,7 @@ async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkey
     """Guard S8: each start of a sub-plan adds its plan to the history. 20 starts would add 14 MB."""
     monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
-    steps = [call(f"s{number}", "echo", text="y" * 240_000) for number in range(3)]
+    steps = [call_node(f"s{number}", "echo", text="y" * 240_000) for number in range(3)]
     nodes = [{**step, "when": "inputs.n < 0"} for step in steps]
     child_plan = {"inputs": {"n": {"type": "integer"}}, "nodes": nodes}
     node = {

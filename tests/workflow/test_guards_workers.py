@@ -24,7 +24,7 @@ from dagwright.workflows import run_plan
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, document_of, events_of, histories_of, scheduled_calls, serving_runs, with_tools
@@ -54,7 +54,7 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(runs: Runs) -
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
     ]
-    first_node, second_node = call("first", "echo"), tool_node("second", "echo", "first")
+    first_node, second_node = call_node("first", "echo"), tool_node("second", "echo", "first")
     handle = await runs.start({"nodes": [*chain, first_node, second_node]})
     document = await document_of(handle)
     end_times = {node_id: datetime.fromisoformat(node["ended_at"]) for node_id, node in document["nodes"].items()}
@@ -66,10 +66,10 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(runs: Runs) -
 async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cached_runs: Runs, client: Client) -> None:
     """Guard F15: a timeout shorter than an outage of the server repeats effects, and a long timeout delays recovery."""
     nodes = [
-        call("read", "echo"),
-        call("idempotent", "return_key", name=f"beats {uuid4().hex}"),
-        call("write", "write", name=f"beats {uuid4().hex}"),
-        call("foreign", "foreign.text", size=1),
+        call_node("read", "echo"),
+        call_node("idempotent", "return_key", name=f"beats {uuid4().hex}"),
+        call_node("write", "write", name=f"beats {uuid4().hex}"),
+        call_node("foreign", "foreign.text", size=1),
         tool_node("custom", "echo", heartbeat="7s"),
     ]
     async with foreign_worker(client) as tools:
@@ -98,7 +98,7 @@ async def test_stopping_worker_waits_for_running_tools(
     client: Client, harness: CallHarness, unique_name: str, queue: str, tmp_path: Path
 ) -> None:
     """Guard F19: with the SDK's default grace period of zero, every running call would lose an attempt."""
-    plan = plan_of(call("held", "hold_write", name=unique_name), tool_node("after", "echo", "held"))
+    plan = plan_of(call_node("held", "hold_write", name=unique_name), tool_node("after", "echo", "held"))
     async with _serve(client, harness.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
         await eventually(lambda: unique_name in harness.entered)
@@ -122,7 +122,7 @@ async def test_concurrent_workflow_tasks_are_limited(client: Client, harness: Ca
         async with serving_runs(
             client, harness.registry(), settings=Settings(state_dir=tmp_path), detects_deadlocks=True
         ) as runs:
-            plan = {"nodes": [call("a", "echo", text="hello")]}
+            plan = {"nodes": [call_node("a", "echo", text="hello")]}
             handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUN_COUNT)))
             documents = [await document_of(handle) for handle in handles]
 

@@ -11,7 +11,7 @@ from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import MAX_INLINE_PLAN_NODES, MAX_PLAN_PAGE_NODES
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.runs import Handle, Runs, assert_clean, document_of, scheduled_calls
 from tests.workflow.building import client_runs_of, pure_node, value_of
@@ -37,8 +37,8 @@ def earlier_node_ids(number: int) -> list[str]:
 
 def plan(count: int = REGION_NODE_COUNT, **fields: Any) -> dict[str, Any]:
     """Return a plan with a large region between two ordinary nodes."""
-    start = call("start", "echo", n=1)
-    end_node = call("end", "echo", last=f"{{{{n{count - 1}.result}}}}", early="{{n5.result}}")
+    start = call_node("start", "echo", n=1)
+    end_node = call_node("end", "echo", last=f"{{{{n{count - 1}.result}}}}", early="{{n5.result}}")
     return {"nodes": [start, *nodes_with_three_dependencies(count), end_node], "output": "{{end.result}}", **fields}
 
 
@@ -98,12 +98,12 @@ PAGED_PLAN_NODE_COUNT = MAX_INLINE_PLAN_NODES + MAX_PLAN_PAGE_NODES + 1
 
 def paged_plan(count: int) -> dict[str, Any]:
     """Return a large plan whose run is short: two nodes run, and all others are skipped."""
-    first_node: dict[str, Any] = call("n0", "plus", left=1, right=1)
+    first_node: dict[str, Any] = call_node("n0", "plus", left=1, right=1)
     skipped_nodes = [
         tool_node(f"n{number}", "plus", arguments={"left": number, "right": 1}, when="n0.result == 3")
         for number in range(1, count - 1)
     ]
-    last_node: dict[str, Any] = call("last", "plus", left="{{n0.result}}", right=40)
+    last_node: dict[str, Any] = call_node("last", "plus", left="{{n0.result}}", right=40)
     return {"title": "Large", "nodes": [first_node, *skipped_nodes, last_node], "output": "{{last.result}}"}
 
 

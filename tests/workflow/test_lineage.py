@@ -11,7 +11,7 @@ from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_harness import card_of
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.runs import Document, checked_runs
 from tests.workflow.building import ended_document
@@ -54,11 +54,11 @@ async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", _SECRET)
     url_with_secrets = "https://ann:pw@x.example/{{secret.TOKEN}}?q=tea&api_key=abc&of={{secret.TOKEN}}#there"
-    child_plan = {"nodes": [call("inner", "look", location="in.txt")]}
+    child_plan = {"nodes": [call_node("inner", "look", location="in.txt")]}
     nodes = [
-        call("file", "look", location="notes/tea.txt"),
-        call("address", "look", location=url_with_secrets),
-        call("failed", "look_and_fail", location="gone.txt"),
+        call_node("file", "look", location="notes/tea.txt"),
+        call_node("address", "look", location=url_with_secrets),
+        call_node("failed", "look_and_fail", location="gone.txt"),
         tool_node("each", "look", for_each=["a", "b"], arguments={"location": "{{item}}.txt"}),
         {"id": "child", "plan": child_plan},
     ]

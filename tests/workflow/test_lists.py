@@ -23,7 +23,7 @@ from dagwright.server import connection_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.listed_runs import check_filters, check_pages
 from tests.support.people import tool_node
 from tests.support.rpcs import recorded_rpcs
@@ -43,13 +43,13 @@ def give_up(item: str) -> str:
     raise dagwright.GiveUp(f"no {item}")
 
 
-LOOK_NODE = call("look", "stock", item="lamp")
+LOOK_NODE = call_node("look", "stock", item="lamp")
 REQUEST_NODE = {"id": "ask", "human": {"type": "APPROVAL", "prompt": "Buy?", "assignee": "ann"}, "depends_on": ["look"]}
 SUB_PLAN_NODE = {"id": "child", "plan": {"title": "Child", "nodes": [{**REQUEST_NODE, "depends_on": []}]}}
 FAILING_NODE = tool_node("fail", "give_up", "look", arguments={"item": "lamp"})
 
 
-SUM_NODE = call("sum", "calculator", expression="1 + 2")
+SUM_NODE = call_node("sum", "calculator", expression="1 + 2")
 
 
 @pytest.fixture

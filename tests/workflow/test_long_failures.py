@@ -15,7 +15,7 @@ from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_cutoff, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, checked_runs, document_of, events_of, serving_runs
@@ -52,9 +52,9 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
     nodes = [
         _failing_node("bad", secret="{{secret.TOKEN}}"),
         tool_node("reader", "echo", arguments={"why": "{{bad.error.message}}"}, join="all_done"),
-        call("short", "long_failure", size=4_000),
-        call("pure", "pure_long_failure", size=10_000),
-        call("short pure", "pure_long_failure", size=10),
+        call_node("short", "long_failure", size=4_000),
+        call_node("pure", "pure_long_failure", size=10_000),
+        call_node("short pure", "pure_long_failure", size=10),
     ]
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(

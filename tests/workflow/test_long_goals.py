@@ -11,7 +11,7 @@ from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
-from tests.support.goals import call, checked_document, goal_plan, nodes_and_purposes, plan_text
+from tests.support.goals import call_node, checked_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.intents import (
     fund_intent,
     intent_statuses,
@@ -26,13 +26,13 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-_REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
+_REPLANNED_NODE = {**call_node("a", "give_up"), "on_error": "replan"}
 """A node whose failure causes a replan."""
 
 
 async def test_text_request_continues_as_new(client: Client, serve_script: ServeScript) -> None:
-    chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
-    plan = plan_text(call("n0", "plus", left=0, right=1), *chain)
+    chain = [call_node(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
+    plan = plan_text(call_node("n0", "plus", left=0, right=1), *chain)
     async with serve_script("No.", plan, "It is 8.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled_plan(goal_plan(runs, "Count to 8.", "plus"))
@@ -45,11 +45,11 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Serve
 
 
 async def test_replanned_text_request_continues_as_new(client: Client, serve_script: ServeScript) -> None:
-    chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
-    dependent = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
-    plan = plan_text(_REPLANNED_NODE, dependent, call("n0", "plus", left=0, right=1), *chain)
+    chain = [call_node(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
+    dependent = {**call_node("b", "plus", left=1, right=1), "depends_on": ["a"]}
+    plan = plan_text(_REPLANNED_NODE, dependent, call_node("n0", "plus", left=0, right=1), *chain)
     new_plan = plan_text(
-        call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1)
+        call_node("c", "plus", left="{{n3.result}}", right=1), call_node("d", "plus", left="{{c.result}}", right=1)
     )
     async with serve_script(plan, new_plan, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
@@ -64,7 +64,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
 
 
 async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScript) -> None:
-    plan = plan_text(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
+    plan = plan_text(call_node("a", "plus", left=1, right=2), call_node("b", "flaky", until=1))
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
@@ -77,8 +77,12 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScri
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
 async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_script: ServeScript, rerun: str) -> None:
-    first_text = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
-    second_text = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
+    first_text = plan_text(
+        call_node("a", "plus", left=1, right=2), call_node("b", "plus", left="{{a.result}}", right=1)
+    )
+    second_text = plan_text(
+        call_node("a", "plus", left=5, right=5), call_node("c", "plus", left="{{a.result}}", right=1)
+    )
     second_responses = [] if rerun == "read#2" else [second_text]
     async with serve_script("No.", first_text, "It is 4.", *second_responses, "Again.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus"))
@@ -145,8 +149,8 @@ async def test_run_of_intents_continues_as_new_and_can_be_forked(client: Client,
 
 
 async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeScript) -> None:
-    failing_plan = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
-    successful_plan = plan_text(call("a", "plus", left=1, right=1))
+    failing_plan = plan_text({**call_node("a", "give_up", message="no response"), "on_error": "replan"})
+    successful_plan = plan_text(call_node("a", "plus", left=1, right=1))
     async with serve_script(failing_plan, successful_plan, "It is 2.", successful_plan, "Two.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "give_up"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
@@ -169,10 +173,10 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeSc
 
 async def test_fork_that_reruns_a_replan_reuses_the_results_before_the_replan(serve_script: ServeScript) -> None:
     plan, first_replan = (
-        plan_text(_REPLANNED_NODE, call("b", "plus", left=1, right=2)),
-        plan_text(call("a", "plus", left=1, right=1)),
+        plan_text(_REPLANNED_NODE, call_node("b", "plus", left=1, right=2)),
+        plan_text(call_node("a", "plus", left=1, right=1)),
     )
-    second_replan = plan_text(call("c", "plus", left="{{b.result}}", right=1))
+    second_replan = plan_text(call_node("c", "plus", left="{{b.result}}", right=1))
     async with serve_script(plan, first_replan, "It is 2.", second_replan, "It is 4.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "give_up"))
         assert (await checked_document(runs, handle))["output"] == "It is 2."

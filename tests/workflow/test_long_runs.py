@@ -30,7 +30,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of
@@ -240,7 +240,7 @@ def _chains(count: int, prefix: str, *, width: int = 1) -> list[dict[str, Any]]:
     nodes = []
     for number in range(count):
         left: Any = f"{{{{{prefix}{number - width}.result}}}}" if number >= width else 0
-        nodes.append(call(f"{prefix}{number}", "plus", left=left, right=1))
+        nodes.append(call_node(f"{prefix}{number}", "plus", left=left, right=1))
     return nodes
 
 
@@ -258,7 +258,7 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
         max_parallel=4,
         arguments={"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
     )
-    dependent_node = call("after", "echo", last="{{many.result[200]}}")
+    dependent_node = call_node("after", "echo", last="{{many.result[200]}}")
     plan = {"nodes": [map_node, *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
@@ -283,7 +283,7 @@ def _held_sub_plan_node(gate_name: str) -> dict[str, Any]:
 
 async def _start_with_held_sub_plan(runs: Runs, gate: Gate) -> tuple[Handle, Handle]:
     """Start a run with a held sub-plan, and wait until it has continued as new; return its first and newest handle."""
-    dependent_node = call("after", "echo", output="{{sub.result}}")
+    dependent_node = call_node("after", "echo", output="{{sub.result}}")
     plan = plan_of(_held_sub_plan_node(gate.name), *_chains(60, "n"), dependent_node, output="{{after.result}}")
     handle = await gate.start_run(runs, plan)
     return handle, await wait_for_continue_as_new(runs, handle)

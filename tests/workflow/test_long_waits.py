@@ -9,7 +9,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from dagwright.core.boundary import wire
 from dagwright.settings import Settings
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.runs import (
     Handle,
     Runs,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.java
 _DAY_S = 86_400.0
 _QUESTION = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "30d", "reminder": "7d"}
 _CHECK_NODE = {"id": "check", "human": _QUESTION}
-_DEPENDENT_NODE = call("after", "echo", check="{{check.result.approved}}")
+_DEPENDENT_NODE = call_node("after", "echo", check="{{check.result.approved}}")
 
 
 @pytest.fixture(scope="module")

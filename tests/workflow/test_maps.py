@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
@@ -108,7 +108,7 @@ def _map_plan(items: Any, *extra_nodes: dict[str, Any], **fields: Any) -> dict[s
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", PRODUCTION_BATCH_ITEMS)
     size = PRODUCTION_BATCH_ITEMS + 1
-    dependent_node = call("after", "echo", ends=["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"])
+    dependent_node = call_node("after", "echo", ends=["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"])
     plan = _map_plan(list(range(size)), dependent_node, tool="echo", arguments={"n": "{{item}}", "index": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
@@ -121,7 +121,7 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
 
 
 async def test_condition_of_a_map_is_evaluated_for_each_item(runs: Runs) -> None:
-    limit = call("limit", "echo", n=14)
+    limit = call_node("limit", "echo", n=14)
     plan = {**_map_plan(list(range(24)), limit, when="item >= limit.result.n && index != 19 && item < inputs.max")}
     plan["inputs"] = {"max": {"type": "integer"}}
     document = await document_of(await runs.start(plan, inputs={"max": 23}))
@@ -132,7 +132,7 @@ async def test_condition_of_a_map_is_evaluated_for_each_item(runs: Runs) -> None
 
 
 async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
-    nodes = [call("bad", "fail", message="no luck"), call("table", "table", rows=300)]
+    nodes = [call_node("bad", "fail", message="no luck"), call_node("table", "table", rows=300)]
     arguments = {
         "why": "{{bad.error.message}}",
         "row": "{{table.result.rows[7].name}} of {{index}}",
@@ -151,7 +151,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """The list, and the items of a batch, are too large to be inline in a run."""
     monkeypatch.setattr(projection, "MAX_DECISION_PARTS_BYTES", 2_000)
-    table = call("table", "wide_table", rows=rows, size=2_000)
+    table = call_node("table", "wide_table", rows=rows, size=2_000)
     arguments = {"name": "{{item.name}}", "index": "{{index}}"}
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
     handle = await runs.start({**plan, "output": ["{{m.result[7]}}", f"{{{{m.result[{rows - 1}]}}}}"]})
@@ -163,7 +163,7 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
 
 
 async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
-    table = call("table", "wide_table", rows=2_000, size=190)
+    table = call_node("table", "wide_table", rows=2_000, size=190)
     document = await runs.run(_map_plan("{{table.result.rows}}", table, tool="echo", key="{{item.text}}"))
     assert document["nodes"]["m"] == failed_node(
         "too_large: the key of item 0 needs a part of the item that is in the payload store, where the run itself "
@@ -175,7 +175,7 @@ async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
 async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "MAX_DECISION_PARTS_BYTES", 2_000)
     monkeypatch.setattr(map_batch_runs, "MAX_INLINE_BATCH_RESULTS_BYTES", 10)
-    table = call("table", "wide_table", rows=24, size=500)
+    table = call_node("table", "wide_table", rows=24, size=500)
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)
     await document_of(handle)
@@ -190,7 +190,7 @@ async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkey
 async def test_map_batches_share_the_parallel_limit_of_their_run(runs: Runs, meter: Meter) -> None:
     meter.max_running = 0
     (map_node,) = _map_plan(list(range(24)), tool="measured_call")["nodes"]
-    plan = plan_of(map_node, {**map_node, "id": "n"}, call("alone", "measured_call", n=7))
+    plan = plan_of(map_node, {**map_node, "id": "n"}, call_node("alone", "measured_call", n=7))
     document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
     expected = dict.fromkeys(("m", "n", "alone"), "completed")
     assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == expected
@@ -199,7 +199,7 @@ async def test_map_batches_share_the_parallel_limit_of_their_run(runs: Runs, met
 
 async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) -> None:
     child_plan = plan_of(
-        call("x", "square", n="{{PLACEHOLDER_n}}"), inputs={"n": {"type": "integer"}}, output="{{x.result}}"
+        call_node("x", "square", n="{{PLACEHOLDER_n}}"), inputs={"n": {"type": "integer"}}, output="{{x.result}}"
     )
     node = {"id": "m", "plan": child_plan, "for_each": list(range(21)), "arguments": {"n": "{{item}}"}}
     handle = await runs.start({"nodes": [{**node, "when": "item in [0, 12, 20]"}]})

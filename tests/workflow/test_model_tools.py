@@ -15,7 +15,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, checked_runs, document_of
@@ -97,10 +97,10 @@ async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_u
     client: Client, tmp_path: Path
 ) -> None:
     plan = plan_of(
-        call("a", "calculator", expression="60 + 9"),
-        call("b", "calculator", query="the difference between {{a.result}} and 55"),
-        call("c", "calculator", expression="{{b.result}} * 2"),
-        call("d", "calculator", expression="{{a.result}} + 1"),
+        call_node("a", "calculator", expression="60 + 9"),
+        call_node("b", "calculator", query="the difference between {{a.result}} and 55"),
+        call_node("c", "calculator", expression="{{b.result}} * 2"),
+        call_node("d", "calculator", expression="{{a.result}} + 1"),
     )
     async with ModelServer(expression_response("69 - 55")) as model, serve(client, tmp_path, model) as runs:
         handle = await runs.start(plan)

@@ -17,7 +17,7 @@ from dagwright.history.run_view import RunView
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import answer, human_node
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.run_views import wait_for_view
@@ -134,7 +134,7 @@ async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_ru
 async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.status_of = lambda name: 0
-        plan = {"nodes": [human_node("check"), call("independent", "echo")]}
+        plan = {"nodes": [human_node("check"), call_node("independent", "echo")]}
         handle = await notifying_runs.start(plan, notifies=True)
         await eventually(lambda: bool(receiver.deliveries))
         await _approve(handle, "check")

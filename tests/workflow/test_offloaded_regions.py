@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.run_views import view_of
 from tests.support.runs import (
@@ -47,9 +47,9 @@ REGION_NODE_COUNT = 500
 
 def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) -> Document:
     """Return a plan of an ordinary node, a region, extra nodes, and an ordinary node that uses the result of n5."""
-    start = call("start", "echo", n=1)
+    start = call_node("start", "echo", n=1)
     members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
-    end_node = call("end", "echo", early="{{n5.result}}")
+    end_node = call_node("end", "echo", early="{{n5.result}}")
     return {"nodes": [start, *members, *extra_nodes, end_node], "output": "{{end.result}}", **fields}
 
 

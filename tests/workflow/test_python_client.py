@@ -22,7 +22,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolLoadError
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.plan_building import plan_of
 from tests.support.server import LiveServer
 
@@ -52,7 +52,7 @@ def give_up(item: str) -> str:
     raise dagwright.GiveUp(f"no {item}")
 
 
-LAMP_PLAN = plan_of(call("lamps", "stock", item="lamp"), output="{{lamps.result.left}}")
+LAMP_PLAN = plan_of(call_node("lamps", "stock", item="lamp"), output="{{lamps.result.left}}")
 
 
 def create_settings(folder: Path) -> Settings:
@@ -103,7 +103,7 @@ async def test_two_workers_of_one_client_serve_their_queues(plan_client: Client)
     ):
         assert second_worker.task_queues == (plan_client.settings.task_queue, "orders")
         assert first_worker.task_queues[0] == plan_client.settings.task_queue
-        plan = {"nodes": [*LAMP_PLAN["nodes"], call("buy", "order", item="a", amount=1)]}
+        plan = {"nodes": [*LAMP_PLAN["nodes"], call_node("buy", "order", item="a", amount=1)]}
         result = await (await plan_client.start(plan)).result()
     assert [node.result for node in result.nodes.values()] == [{"left": 4}, "1 x a"]
 
@@ -136,7 +136,7 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
     )
     try:
         async with Client.connect(settings=settings) as client:
-            run = await _start_when_the_plan_is_valid(client, {"nodes": [call("a", "shelf", item="x")]})
+            run = await _start_when_the_plan_is_valid(client, {"nodes": [call_node("a", "shelf", item="x")]})
             assert (await run.result()).nodes["a"].result == "shelf of x"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -266,7 +266,7 @@ async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(run_id).status() == "completed"
-        failing_run = client.start({"nodes": [call("a", "give_up", item="lamp")]})
+        failing_run = client.start({"nodes": [call_node("a", "give_up", item="lamp")]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
             failing_run.result()
         assert [problem.node for problem in error.value.problems] == ["a"]

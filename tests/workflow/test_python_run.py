@@ -16,7 +16,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text
+from tests.support.goals import call_node, goal_plan, plan_text
 from tests.support.people import human_node
 from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
@@ -55,7 +55,7 @@ def select_durable_events(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
 
 
 async def test_result_has_output_and_nodes_with_values_from_the_store(python_runs: PythonRuns) -> None:
-    nodes = (call("big", "text", size=3_000_000), call("count", "length", text="{{big.result}}"))
+    nodes = (call_node("big", "text", size=3_000_000), call_node("count", "length", text="{{big.result}}"))
     plan = plan_of(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"})
     handle = await python_runs.runs.start(plan)
     result = await python_runs.handle_of(handle).result()
@@ -80,7 +80,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
 
 
 async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns) -> None:
-    node = {**call("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
+    node = {**call_node("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
     result = await (await python_runs.start(plan_of(node))).result()
     assert [*result.nodes] == ["load"]
     expected = [("0", {"name": "a"}), ("1", {"name": "b"})]
@@ -91,8 +91,8 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
 
 
 async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRuns, gate: Gate) -> None:
-    failing_node = call("b", "give_up", message="out of stock")
-    failed_run = await python_runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
+    failing_node = call_node("b", "give_up", message="out of stock")
+    failed_run = await python_runs.start(plan_of(call_node("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
         await failed_run.result()
     [problem] = failure.value.problems
@@ -100,13 +100,13 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
     assert failure.value.result.nodes["a"].result == {"x": 1}
     failed_result = await failed_run.result(raise_on_failure=False)
     assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
-    run_without_output = await python_runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
+    run_without_output = await python_runs.start(plan_of(call_node("a", "echo", x=1), output="{{a.result.y}}"))
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await run_without_output.result()
-    partial_result = await (await python_runs.start(plan_of(call("a", "echo", x=1), failing_node))).result()
+    partial_result = await (await python_runs.start(plan_of(call_node("a", "echo", x=1), failing_node))).result()
     expected = (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
     assert (partial_result.status, [problem.node for problem in partial_result.problems]) == expected
-    run = await python_runs.start(plan_of(call("a", "hold", name=gate.name)))
+    run = await python_runs.start(plan_of(call_node("a", "hold", name=gate.name)))
     await gate.wait_for_call()
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
@@ -119,10 +119,10 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
 
 async def test_events_continue_from_every_cursor_without_a_gap(python_runs: PythonRuns, gate: Gate) -> None:
     nodes = [
-        call("a", "echo", x=1),
+        call_node("a", "echo", x=1),
         {**human_node("check"), "depends_on": ["a"]},
-        {**call("b", "hold", name=gate.name), "depends_on": ["check"]},
-        {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
+        {**call_node("b", "hold", name=gate.name), "depends_on": ["check"]},
+        {**call_node("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
     live_events: list[AnyRunEvent] = []
@@ -198,18 +198,18 @@ async def test_commands_pause_extend_and_limit_a_run(
     python_runs: PythonRuns, harness: CallHarness, unique_name: str
 ) -> None:
     nodes = [
-        call("a", "hold", name=unique_name),
-        call("slow", "hold", name=f"{unique_name} slow"),
-        call("broken", "give_up"),
+        call_node("a", "hold", name=unique_name),
+        call_node("slow", "hold", name=f"{unique_name} slow"),
+        call_node("broken", "give_up"),
     ]
     run = await python_runs.start(plan_of(*nodes))
     await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*harness.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
         await run.pause()
-    assert "added" in await run.add_nodes([{**call("sum", "plus", left=1, right=2), "depends_on": ["a"]}])
+    assert "added" in await run.add_nodes([{**call_node("sum", "plus", left=1, right=2), "depends_on": ["a"]}])
     with pytest.raises(PlanInvalid, match="there_is_no_such_tool"):
-        await run.add_nodes([call("other", "there_is_no_such_tool")])
+        await run.add_nodes([call_node("other", "there_is_no_such_tool")])
     harness.open(unique_name)
     await run.resume()
     await run.cancel_node("slow", reason="takes too long")
@@ -222,7 +222,11 @@ async def test_commands_pause_extend_and_limit_a_run(
 
 
 async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: PythonRuns, gate: Gate) -> None:
-    nodes = [call("a", "hold", name=gate.name), call("b", "give_up"), call("c", "fail_at_first_call", name=gate.name)]
+    nodes = [
+        call_node("a", "hold", name=gate.name),
+        call_node("b", "give_up"),
+        call_node("c", "fail_at_first_call", name=gate.name),
+    ]
     run = await python_runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
 
     async def have_failed() -> bool:
@@ -242,10 +246,10 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: Python
 
 
 async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_runs: PythonRuns) -> None:
-    nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
+    nodes = [call_node("a", "plus", left=1, right=2), call_node("b", "plus", left="{{a.result}}", right=10)]
     run = await python_runs.start(plan_of(*nodes, output="{{b.result}}"))
     assert (await run.result()).output == 13
-    changed_plan = plan_of(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
+    changed_plan = plan_of(nodes[0], call_node("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
     preview = await run.preview_fork(changed_plan)
     assert (preview.reused, [*preview.runs]) == (("a",), ["b"])
     fork = await run.fork(changed_plan)
@@ -258,7 +262,7 @@ async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_
 
 
 async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_runs: PythonRuns) -> None:
-    nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
+    nodes = [call_node("a", "give_up", message="out of stock"), call_node("b", "echo", x="{{a.result}}")]
     run = await python_runs.start(plan_of(*nodes))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
@@ -275,7 +279,7 @@ async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> N
         *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
         *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
         *(run.pause, run.resume, lambda: run.cancel_node("a"), lambda: run.cancel_node("a/b"), lambda: run.retry("a")),
-        *(lambda: run.set_result("a", 1), lambda: run.add_nodes([call("b", "plus", left=1, right=2)])),
+        *(lambda: run.set_result("a", 1), lambda: run.add_nodes([call_node("b", "plus", left=1, right=2)])),
         *(lambda: run.set_limits(max_parallel=2), lambda: run.set_policy({"rules": []}), run.fork, run.preview_fork),
         *(run.explain, lambda: run.lineage("a"), run.draw),
     )
@@ -292,7 +296,7 @@ async def test_text_of_a_model_continues_from_a_cursor(
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     gate = asyncio.Event()
     script = (
-        plan_text(call("one", "echo", text="rain")),
+        plan_text(call_node("one", "echo", text="rain")),
         slow(
             json_text({"answer": answer_text, "missing": []}),
             chunk_characters=7,

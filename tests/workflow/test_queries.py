@@ -15,7 +15,7 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import wait_for_node
@@ -104,7 +104,7 @@ async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, harness:
     assert await _read_state_values(handle) == ["running"]
     harness.open(gate_name)
     await document_of(handle)
-    rejected_handle = await runs.start_raw({"plan": {"nodes": [call("a", "unknown_tool")]}})
+    rejected_handle = await runs.start_raw({"plan": {"nodes": [call_node("a", "unknown_tool")]}})
     await document_of(rejected_handle)
     assert await _read_state_values(handle) == ["running", "completed"]
     assert await _read_state_values(rejected_handle) == ["failed"]
@@ -158,7 +158,7 @@ async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, gate:
 
 
 async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs: Runs) -> None:
-    inner_plan = {"nodes": [call("bad", "fail", message="no such file")]}
+    inner_plan = {"nodes": [call_node("bad", "fail", message="no such file")]}
     handle = await runs.start({"nodes": [{"id": "outer", "plan": inner_plan}, tool_node("after", "echo", "outer")]})
     await document_of(handle)
 

@@ -16,7 +16,7 @@ from dagwright.history.queues import OpenCall, calls_without_worker
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.run_views import wait_for_status
 from tests.support.runs import Handle, Runs, document_of
@@ -85,7 +85,7 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
 async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, cached_runs: Runs) -> None:
     queue = f"remote-{uuid4().hex}"
     runs = with_tools(cached_runs, {"remote": ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)})
-    inner_plan = {"nodes": [call("x", "remote")]}
+    inner_plan = {"nodes": [call_node("x", "remote")]}
     plan = {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
     handle = await runs.start(plan)
     document = (await wait_for_status(client, handle.id, "waiting")).document()
@@ -108,7 +108,7 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
 async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Client, cached_runs: Runs) -> None:
     queue = f"remote-{uuid4().hex}"
     runs = with_tools(cached_runs, {"remote": ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)})
-    parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("x", "remote")]}}]})
+    parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call_node("x", "remote")]}}]})
     await wait_for_status(client, parent_handle.id, "waiting")
     await parent_handle.terminate()
     await _delete_run(client, parent_handle.id)
@@ -165,7 +165,7 @@ async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Cl
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
     }
     runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure_tools, store=cached_runs.store)
-    nodes = [call("one", "left"), call("two", "right"), tool_node("both", "left", "one", "two")]
+    nodes = [call_node("one", "left"), call_node("two", "right"), tool_node("both", "left", "one", "two")]
     handle = await runs.start({"nodes": nodes})
     document = (await wait_for_status(client, handle.id, "waiting")).document()
     await handle.signal("cancel")

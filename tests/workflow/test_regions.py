@@ -8,7 +8,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
@@ -48,8 +48,8 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
 
 async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(runs: Runs, gate: Gate) -> None:
     plan = plan_of(
-        call("first", "text", size=8_000),
-        *(call(f"t{number}", "text", size=8_000) for number in range(40)),
+        call_node("first", "text", size=8_000),
+        *(call_node(f"t{number}", "text", size=8_000) for number in range(40)),
         tool_node("held", "pure_hold", "t9", arguments={"name": gate.name}, timeout="60s"),
         tool_node("ordinary", "echo", "first"),
     )
@@ -64,7 +64,7 @@ async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(run
 
 
 async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) -> None:
-    text_nodes = [call(f"t{n}", "text", size=8_000) for n in range(80)]
+    text_nodes = [call_node(f"t{n}", "text", size=8_000) for n in range(80)]
     length_node = tool_node("length", "length", "t79", arguments={"text": "{{t0.result}}"})
     handle = await runs.start({"nodes": [*text_nodes, length_node], "output": "{{length.result}}"})
     assert bare_document(await document_of(handle))["output"] == 8_000
@@ -72,14 +72,14 @@ async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) ->
 
 
 async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> None:
-    length_nodes = [call(f"n{n}", "length", text="x" * 300_000 + "{{root.result}}") for n in range(8)]
-    handle = await runs.start({"nodes": [call("root", "text", size=5), *length_nodes]})
+    length_nodes = [call_node(f"n{n}", "length", text="x" * 300_000 + "{{root.result}}") for n in range(8)]
+    handle = await runs.start({"nodes": [call_node("root", "text", size=5), *length_nodes]})
     assert (await document_of(handle))["output"] == {f"n{n}": 300_005 for n in range(8)}
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
 async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_region_batch(runs: Runs) -> None:
-    root_node = call("root", "text", size=5)
+    root_node = call_node("root", "text", size=5)
     text_nodes = [tool_node(f"t{n}", "text", "root", arguments={"size": 140_000}) for n in range(16)]
     conditional_nodes = [tool_node(f"a{n}", "echo", when=f"t{n}.result != ''") for n in range(16)]
     handle = await runs.start({"nodes": [root_node, *text_nodes, *conditional_nodes]})
@@ -90,13 +90,13 @@ async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_regi
 
 async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Runs) -> None:
     nodes = [
-        call("out", "table", rows=500),
+        call_node("out", "table", rows=500),
         *(tool_node(f"text{n}", "text", "out", arguments={"size": 50_000 + n}) for n in range(40)),
-        call("inside", "length", text="{{text7.result}}"),
-        call("outside", "length", text="{{out.result.rows[3].text}}, {{out.result.rows}}"),
-        call("missing", "length", text="{{out.result.row}}"),
-        call("after", "digest", value="{{text3.result}}"),
-        call("last", "length", text="{{text9.result}}{{after.result}}"),
+        call_node("inside", "length", text="{{text7.result}}"),
+        call_node("outside", "length", text="{{out.result.rows[3].text}}, {{out.result.rows}}"),
+        call_node("missing", "length", text="{{out.result.row}}"),
+        call_node("after", "digest", value="{{text3.result}}"),
+        call_node("last", "length", text="{{text9.result}}{{after.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})
     document = await document_of(handle)
@@ -123,7 +123,7 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
-    nodes = [call("with_secret", "pure_secret", token="a {{secret.TOKEN}}")]
+    nodes = [call_node("with_secret", "pure_secret", token="a {{secret.TOKEN}}")]
     with pytest.raises(PlanInvalid, match="'pure_secret' takes no secrets"):
         await runs.run({"nodes": nodes})
     tools = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
@@ -138,7 +138,7 @@ async def test_pure_tools_reject_secrets_in_plan_documents_and_compiled_plans(
 async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: Runs, gate: Gate) -> None:
     nodes = [
         tool_node("slow", "pure_hold", arguments={"name": gate.name}, timeout="200ms"),
-        call("after", "length", text="{{slow.result}}"),
+        call_node("after", "length", text="{{slow.result}}"),
         pure_node("good", 1, priority=5),
     ]
     document = await runs.run({"nodes": nodes})
@@ -154,7 +154,7 @@ async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, gate: G
     nodes = [
         pure_node("done", 1),
         tool_node("held", "pure_hold", "done", arguments={"name": gate.name}, timeout="60s"),
-        call("after", "length", text="{{held.result}}"),
+        call_node("after", "length", text="{{held.result}}"),
     ]
     handle = await gate.start_run(runs, {"nodes": nodes})
     await handle.signal("cancel", {"reason": "enough"})

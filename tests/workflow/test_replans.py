@@ -9,7 +9,7 @@ import pytest
 from dagwright.testing import slow, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal_plan, plan_text
+from tests.support.goals import call_node, checked_document, goal_plan, plan_text
 from tests.support.run_views import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import CallHarness
@@ -18,7 +18,7 @@ from tests.workflow.building import ServeScript
 pytestmark = pytest.mark.server
 
 
-REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
+REPLANNED_NODE = {**call_node("a", "give_up"), "on_error": "replan"}
 
 
 async def read_titles(runs: Runs, handle: Handle, base_id: str) -> list[str | None]:
@@ -43,9 +43,9 @@ async def _complete_streamed_replan(
 
 async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: ServeScript) -> None:
     harness, model_gate = CallHarness(), asyncio.Event()
-    plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
-    first_node = call("c", "hold", name="{{b.result.name}}")
-    new_plan = plan_text(first_node, call("a", "echo", value="{{c.result}}"))
+    plan = plan_text(REPLANNED_NODE, call_node("b", "echo", name="early"))
+    first_node = call_node("c", "hold", name="{{b.result.name}}")
+    new_plan = plan_text(first_node, call_node("a", "echo", value="{{c.result}}"))
     script = (plan, held_answer(new_plan, model_gate, pause_after=json.dumps(first_node)), "Done.")
     document = await _complete_streamed_replan(serve_script, script, harness, model_gate)
     assert (harness.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
@@ -54,8 +54,8 @@ async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Serv
 
 async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeScript) -> None:
     harness, model_gate = CallHarness(), asyncio.Event()
-    plan = plan_text(REPLANNED_NODE, call("b", "echo", value="{{a.result}}"), call("c", "echo", name="early"))
-    new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
+    plan = plan_text(REPLANNED_NODE, call_node("b", "echo", value="{{a.result}}"), call_node("c", "echo", name="early"))
+    new_plan = plan_text(call_node("d", "hold", name="{{c.result.name}}"), title="t" * 40)
     script = (plan, held_answer(new_plan, model_gate, pause_after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
     document = await _complete_streamed_replan(serve_script, script, harness, model_gate)
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
@@ -69,7 +69,7 @@ def answer_with_missing_parts(content: str, *missing: str) -> str:
 async def test_large_answer_in_a_response_format_is_the_output(serve_script: ServeScript) -> None:
     content = "long " * 60_000
     answer = slow(text(answer_with_missing_parts(content, "more")), chunk_characters=4_000)
-    async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
+    async with serve_script(plan_text(call_node("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "More.", "echo"))
         document = await document_of(handle)
         [_, title] = await read_titles(runs, handle, "plan")

@@ -14,7 +14,7 @@ from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.run_views import view_of, wait_for_view
 from tests.support.runs import (
@@ -105,7 +105,7 @@ def _running_ids(replay: HistoryReplay) -> list[str]:
 
 
 async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs: Runs) -> None:
-    nodes = [call(f"n{number}", "text", size=8_000) for number in range(140)]
+    nodes = [call_node(f"n{number}", "text", size=8_000) for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     document_with_counts = await document_of(handle)
     document = (await view_of(cached_runs, handle)).document()

@@ -19,7 +19,7 @@ from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Handle, Runs, checked_runs, document_of, with_run_error
@@ -43,7 +43,9 @@ class _ReaderFactory:
 
 def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
     return plan_of(
-        call("first", "echo"), hold_node("held", gate_name, "first"), tool_node("last", "echo", "held", arguments={})
+        call_node("first", "echo"),
+        hold_node("held", gate_name, "first"),
+        tool_node("last", "echo", "held", arguments={}),
     )
 
 
@@ -120,7 +122,7 @@ async def test_subscriber_continues_from_its_cursor(client: Client, cached_runs:
 
 
 async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
-    handle = await cached_runs.start({"nodes": [call("a", "echo")]})
+    handle = await cached_runs.start({"nodes": [call_node("a", "echo")]})
     await document_of(handle)
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
     assert [update.changed_ids for update in await _read_updates(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
@@ -143,7 +145,7 @@ def _long_chain_plan() -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     for number in range(_CHAIN_NODES):
         previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0
-        nodes.append(call(f"n{number}", "echo", n=1))
+        nodes.append(call_node(f"n{number}", "echo", n=1))
         if number:
             nodes[-1]["arguments"] = {"previous": previous_result if number % 30 == 0 else number}
             nodes[-1]["depends_on"] = [f"n{number - 1}"]

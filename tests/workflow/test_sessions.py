@@ -24,7 +24,7 @@ from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node
 from tests.support.runs import Document, Handle, document_of, raw_value
 from tests.support.sessions import SessionHarness, session_harness
@@ -49,7 +49,7 @@ async def harness(cached_harness: SessionHarness) -> AsyncIterator[SessionHarnes
 
 def _fund_and_held_nodes(gate_name: str) -> tuple[Document, Document]:
     """Return the nodes of a turn that sets `@cbu` to a fund, then runs until the test opens the gate."""
-    return call("a", "name_fund", name="Apex"), hold_node("b", gate_name, "a")
+    return call_node("a", "name_fund", name="Apex"), hold_node("b", gate_name, "a")
 
 
 async def _start_session(harness: SessionHarness, session_name: str, **options: Any) -> Handle:
@@ -65,12 +65,12 @@ async def _start_session(harness: SessionHarness, session_name: str, **options: 
 
 async def test_turn_uses_the_at_name_that_an_earlier_turn_set(harness: SessionHarness, unique_name: str) -> None:
     first_turn = await harness.sessions.start_turn(
-        unique_name, harness.turn(call("a", "name_fund", name="Apex"), request="Make it.")
+        unique_name, harness.turn(call_node("a", "name_fund", name="Apex"), request="Make it.")
     )
     session = await harness.wait_for_turn_end(unique_name, first_turn.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     second_turn = await harness.sessions.start_turn(
-        unique_name, harness.turn(call("b", "echo", value="@cbu"), request="And that.")
+        unique_name, harness.turn(call_node("b", "echo", value="@cbu"), request="And that.")
     )
     document = await document_of(harness.client.get_workflow_handle(second_turn.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
@@ -98,11 +98,11 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     harness: SessionHarness, unique_name: str
 ) -> None:
     answers: list[str | None] = []
-    long_turn = harness.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
+    long_turn = harness.turn(call_node("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
     async def prepare_next_turn(session: SessionRecord) -> PreparedTurn:
         answers.append(session.turns[0].answer)
-        return await harness.turn(call("b", "echo", value=1))(session)
+        return await harness.turn(call_node("b", "echo", value=1))(session)
 
     first_turn = await harness.sessions.start_turn(unique_name, long_turn)
     session = await harness.wait_for_turn_end(unique_name, first_turn.workflow_id)
@@ -129,13 +129,15 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(
     harness: SessionHarness, unique_name: str
 ) -> None:
     busy_requests: list[str] = []
-    held_turn = harness.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
+    held_turn = harness.turn(
+        call_node("a", "hold", name=unique_name), call_node("b", "name_fund", name="Apex"), request="First."
+    )
     first_turn = await harness.sessions.start_turn(unique_name, held_turn)
     later_starts = [
         asyncio.create_task(
             harness.sessions.start_turn(
                 unique_name,
-                harness.turn(call("c", "echo", value="@cbu")),
+                harness.turn(call_node("c", "echo", value="@cbu")),
                 on_busy=lambda turn: busy_requests.append(turn.request),
             )
         )
@@ -143,7 +145,7 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(
     ]
     await eventually(lambda: len(busy_requests) == 2)
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.workflow_id}'") as error:
-        await harness.sessions.start_turn(unique_name, harness.turn(call("c", "echo", value=1)))
+        await harness.sessions.start_turn(unique_name, harness.turn(call_node("c", "echo", value=1)))
     assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.workflow_id)
     harness.tool_harness.open(unique_name)
     run_ids = [(await task).workflow_id for task in later_starts]
@@ -160,7 +162,7 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(
 
 
 async def test_repeated_start_of_a_turn_returns_its_run(harness: SessionHarness, unique_name: str) -> None:
-    prepare = harness.turn(call("a", "name_fund", name="Apex"))
+    prepare = harness.turn(call_node("a", "name_fund", name="Apex"))
     run_id = f"{unique_name} run"
     first_start, second_start = await asyncio.gather(
         *(harness.sessions.start_turn(unique_name, prepare, run=run_id, on_busy=lambda turn: None) for _ in range(2))
@@ -181,7 +183,7 @@ async def test_repeated_start_of_a_turn_returns_its_run(harness: SessionHarness,
 async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(
     harness: SessionHarness, unique_name: str
 ) -> None:
-    node = call("a", "name_fund", name="Apex")
+    node = call_node("a", "name_fund", name="Apex")
     session_names = [f"{unique_name} {n}" for n in range(3)]
     run_id, separate_run_id = f"{unique_name} run", f"{unique_name} alone"
 
@@ -354,7 +356,7 @@ async def _wait_for_failure(handle: Handle) -> ApplicationError:
 async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(
     harness: SessionHarness, unique_name: str
 ) -> None:
-    child_plan = {"plan": 1, "title": f"{unique_name} child", "nodes": [call("b", "echo", value=1)]}
+    child_plan = {"plan": 1, "title": f"{unique_name} child", "nodes": [call_node("b", "echo", value=1)]}
     plan = {"plan": 1, "title": unique_name, "nodes": [{"id": "a", "plan": child_plan}]}
 
     async def prepare(_: SessionRecord) -> PreparedTurn:
@@ -397,7 +399,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
     ended_session = await harness.close(unique_name)
     assert (await harness.sessions.find(unique_name)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as error:
-        await harness.sessions.start_turn(unique_name, harness.turn(call("a", "echo", value=1)))
+        await harness.sessions.start_turn(unique_name, harness.turn(call_node("a", "echo", value=1)))
     assert error.value.code == "session_busy"
     harness.tool_harness.open(unique_name)
     result = await ended_session.result()
@@ -406,7 +408,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
     assert (await harness.sessions.read(unique_name)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
         await harness.sessions.end(unique_name)
-    new_turn = await harness.sessions.start_turn(unique_name, harness.turn(call("c", "echo", value="@cbu")))
+    new_turn = await harness.sessions.start_turn(unique_name, harness.turn(call_node("c", "echo", value="@cbu")))
     document = await document_of(harness.client.get_workflow_handle(new_turn.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
     await harness.wait_for_turn_end(unique_name, new_turn.workflow_id)
@@ -414,7 +416,7 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
 
 
 async def test_client_rejects_a_run_with_the_id_of_a_session(harness: SessionHarness, unique_name: str) -> None:
-    compiled = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, harness.runs.tools), {})
+    compiled = prepare_plan(check_plan({"nodes": [call_node("a", "echo", value=1)]}, harness.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await harness.client_runs.start(StartRequest(compiled, workflow_id=session_id(unique_name)))
     # A Temporal client can start such a run.
@@ -437,7 +439,7 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_na
     execution_ids = []
     for number in range(4):
         started_turn = await harness.sessions.start_turn(
-            unique_name, harness.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
+            unique_name, harness.turn(call_node("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
         session = await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)
         execution_ids.append((await harness.sessions.find(unique_name)).run_id)
@@ -477,7 +479,9 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     await eventually(has_timer)
     harness.tool_harness.open(unique_name)
     assert [*(await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
-    next_turn = await harness.sessions.start_turn(unique_name, harness.turn(call("c", "hold", name=f"{unique_name} 2")))
+    next_turn = await harness.sessions.start_turn(
+        unique_name, harness.turn(call_node("c", "hold", name=f"{unique_name} 2"))
+    )
     await eventually(lambda: f"{unique_name} 2" in harness.tool_harness.entered)
     counts = await _count_events_by_kind(harness, unique_name)
     assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
@@ -526,7 +530,7 @@ async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_on
 ) -> None:
     monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)
     async with session_harness(client, tmp_path) as harness:
-        prepare = harness.turn(call("a", "name_fund", name="Apex"))
+        prepare = harness.turn(call_node("a", "name_fund", name="Apex"))
         queue = harness.runs.task_queue
         unserved_sessions = sessions.Sessions(
             Connection(client, Server("nowhere", "default"), frozenset()),

@@ -10,7 +10,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, rejection_of, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of, wait_for_status
@@ -110,7 +110,7 @@ async def _has_note(handle: Handle, message: str) -> bool:
 async def test_run_that_is_paused_at_its_start_starts_no_node(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
-    plan = {"nodes": [call("w", "write", name=unique_name)]}
+    plan = {"nodes": [call_node("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
     await wait_for_status(runs.client, handle.id, "waiting")
     assert harness.effects[unique_name] == []
@@ -266,7 +266,7 @@ async def test_run_cancelled_through_temporal_records_its_document(
 async def test_run_that_is_cancelled_at_its_start_starts_no_node(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
-    plan = {"nodes": [call("w", "write", name=unique_name)]}
+    plan = {"nodes": [call_node("w", "write", name=unique_name)]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
     assert bare_document(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
     assert harness.effects[unique_name] == []

@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import echo_node, hold_node, rejection_of
 from tests.support.run_views import view_of, wait_for_node
 from tests.support.runs import Handle, Runs, bare_document, completed_node, without_cache
@@ -38,7 +38,7 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, gate: Gate) -> None:
-    child_plan = {"plan": 1, "nodes": [hold_node("inner", gate.name), call("sibling", "echo")], "output": "done"}
+    child_plan = {"plan": 1, "nodes": [hold_node("inner", gate.name), call_node("sibling", "echo")], "output": "done"}
     handle = await gate.start_run(runs, {"nodes": [{"id": "sub", "plan": child_plan}]})
     result = await _send_command(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
@@ -54,7 +54,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, ga
 async def test_failed_node_is_retried_and_blocked_nodes_continue(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
-    first_node = call("a", "fail_at_first_call", name=unique_name)
+    first_node = call_node("a", "fail_at_first_call", name=unique_name)
     handle = await runs.start({"nodes": [first_node, echo_node("b", "a"), hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "b", "blocked")
     assert "'held' is running" in await rejection_of(handle, {"node_id": "held"}, update=wire.RETRY_NODE)
@@ -76,7 +76,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(
 
 
 async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, harness: CallHarness, unique_name: str) -> None:
-    inner_node = call("inner", "fail_at_first_call", name=unique_name)
+    inner_node = call_node("inner", "fail_at_first_call", name=unique_name)
     child_plan = {"plan": 1, "nodes": [inner_node], "output": "{{inner.result}}"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "sub", "failed")

@@ -21,7 +21,7 @@ from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.run_views import view_of, wait_for_view
 from tests.support.runs import (
@@ -41,7 +41,7 @@ from tests.workflow.test_offloaded_regions import plan as region_plan
 
 pytestmark = pytest.mark.server
 
-_TABLE_NODE = call("table", "table", rows=500)
+_TABLE_NODE = call_node("table", "table", rows=500)
 _DIGEST_NODE = tool_node("digest", "digest", "hold", arguments={"value": "{{table.result}}"})
 
 
@@ -117,7 +117,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(outage_runs: Run
 async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
     outage_runs: Runs, gate: Gate, tmp_path: Path
 ) -> None:
-    parts_node = {**call("parts", "digest"), "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
+    parts_node = {**call_node("parts", "digest"), "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
     digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
     nodes = [_TABLE_NODE, hold_node("hold", gate.name, "table"), parts_node, digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}

@@ -17,7 +17,7 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
@@ -36,11 +36,11 @@ from tests.support.tools import CallHarness, digest_of, json_of
 pytestmark = pytest.mark.server
 
 _ROWS = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
-_TABLE = call("table", "table", rows=500)
+_TABLE = call_node("table", "table", rows=500)
 
 
 def _digest(node_id: str, value: Any) -> dict[str, Any]:
-    return call(node_id, "digest", value=value)
+    return call_node(node_id, "digest", value=value)
 
 
 def _reference(value: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
         _digest("query", "{{table.result.rows[*].name}}"),
         _digest("text", "{{table.result.rows}} of {{table.result.n}}"),
         _digest("inside", {"list": [1, "{{table.result.rows[2].text}}"]}),
-        call("small", "echo", r="{{table.result.rows[3]}}", n="{{table.result.n}}"),
+        call_node("small", "echo", r="{{table.result.rows[3]}}", n="{{table.result.n}}"),
         _digest("unknown", "{{table.result.row}}"),
         _digest("deep", "{{table.result.rows[600].name}}"),
         {"id": "odd", **over_rows, "arguments": {"x": "{{item.nme}}"}},
@@ -102,8 +102,8 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
 
 
 async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by_no_condition(runs: Runs) -> None:
-    wide = call("wide", "table", rows=400, size=1_000)
-    long_table = call("long", "table", rows=6_000)
+    wide = call_node("wide", "table", rows=400, size=1_000)
+    long_table = call_node("long", "table", rows=6_000)
     named = {"tool": "echo", "arguments": {"name": "{{item.name}}"}}
     nodes = [
         {"id": "each", "for_each": "{{wide.result.rows[0:400:100]}}", **named},
@@ -130,7 +130,7 @@ async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> N
         tool_node("t", "table", for_each=[300, 400], arguments={"rows": "{{item}}"}),
         _digest("all", "{{t.result}}"),
         _digest("one", "{{t.result[1].rows}}"),
-        call("counts", "echo", n="{{t.result[*].n}}"),
+        call_node("counts", "echo", n="{{t.result[*].n}}"),
         {
             **tool_node("each", "digest", for_each="{{t.result}}", key="{{item.n}}"),
             **{"when": "item.n > 300", "arguments": {"value": "{{item.rows}}"}},
@@ -196,7 +196,7 @@ async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> N
     plan = plan_of(
         {"id": "alike", "tool": "echo", "arguments": {"stored": forged, **forged}},
         _digest("use", "{{alike.result}}"),
-        call("part", "echo", x="{{alike.result.stored}}"),
+        call_node("part", "echo", x="{{alike.result.stored}}"),
     )
     handle = await runs.start(plan)
     alike = {"stored": forged, **forged}
@@ -209,7 +209,7 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     sub = plan_of(
         _digest("all", "{{PLACEHOLDER_rows}}"),
         tool_node("first", "echo", when="inputs.table.n == 500 && size(inputs.rows) == 500"),
-        call("made", "table", rows=400),
+        call_node("made", "table", rows=400),
         inputs={"rows": {"type": "array"}, "table": {"type": "object"}},
         output={"all": "{{all.result}}", "first": "{{first.result}}", "made": "{{made.result}}"},
     )
@@ -261,10 +261,10 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         foreign = with_tools(runs, tools)
         nodes = [
             _TABLE,
-            call("big", "text", size=300_000),
-            call("rows", "foreign.echo", rows="{{table.result.rows}}", n=1),
-            call("large", "foreign.echo", text="{{big.result}}"),
-            call("missing", "foreign.echo", x="{{table.result.rows}}{{table.result.no}}"),
+            call_node("big", "text", size=300_000),
+            call_node("rows", "foreign.echo", rows="{{table.result.rows}}", n=1),
+            call_node("large", "foreign.echo", text="{{big.result}}"),
+            call_node("missing", "foreign.echo", x="{{table.result.rows}}{{table.result.no}}"),
             {"id": "forged", "tool": "foreign.echo", "arguments": forged},
             _digest("use", "{{rows.result.rows}}"),
         ]
@@ -293,7 +293,7 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
     nodes = [
         _TABLE,
         {"id": "both", "tool": "foreign.echo", "arguments": arguments},
-        call("alone", "foreign.echo", key="{{secret.KEY}}"),
+        call_node("alone", "foreign.echo", key="{{secret.KEY}}"),
     ]
     async with foreign_worker(client) as tools:
         own = {name: replace(declared, is_foreign=False) for name, declared in tools.items()}
@@ -329,8 +329,8 @@ async def test_secrets_are_hidden_in_stored_results_too(client: Client, harness:
     registry = harness.registry().merge(ToolRegistry.of(leak))
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-            node = call("leak", "leak", token="{{secret.TOKEN}}")
-            handle = await runs.start({"nodes": [node, call("use", "echo", x="{{leak.result.token}}")]})
+            node = call_node("leak", "leak", token="{{secret.TOKEN}}")
+            handle = await runs.start({"nodes": [node, call_node("use", "echo", x="{{leak.result.token}}")]})
             await document_of(handle)
             restored = await runs.read_document(handle)
             history = await handle.fetch_history()

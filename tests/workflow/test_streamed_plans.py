@@ -16,7 +16,7 @@ from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import ReceivedCall, slow, step, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal_plan, plan_text
+from tests.support.goals import call_node, checked_document, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests
 from tests.support.run_views import wait_for_node
 from tests.support.runs import Document, Handle
@@ -69,7 +69,7 @@ def assert_has_continuation_prompt(model_call: ReceivedCall, accepted_node: Docu
 
 async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: ServeScript) -> None:
     harness, gate = CallHarness(), asyncio.Event()
-    plan = plan_text(*[call(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
+    plan = plan_text(*[call_node(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
     async with serve_script(
         held_answer(plan, gate, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", harness=harness
     ) as (server, runs):
@@ -88,9 +88,9 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
 async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_script: ServeScript) -> None:
     harness, gate = CallHarness(), asyncio.Event()
     plan = plan_text(
-        call("change", "change", name="world"),
-        call("order", "order", name="x", choices=["b"]),
-        call("look", "hold", name="look"),
+        call_node("change", "change", name="world"),
+        call_node("order", "order", name="x", choices=["b"]),
+        call_node("look", "hold", name="look"),
         title="t" * 40,
     )
     async with serve_script(held_answer(plan, gate, pause_after='"name": "look"}}'), "Done.", harness=harness) as (
@@ -113,11 +113,11 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
 
 async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: ServeScript) -> None:
     harness, gate = CallHarness(), asyncio.Event()
-    first_node = call("a", "hold", name="a")
-    invalid_plan = plan_text(first_node, call("b", "fly"), call("c", "echo", value="{{a.result}}"))
-    last_node = call("d", "echo", value="{{a.result}}")
+    first_node = call_node("a", "hold", name="a")
+    invalid_plan = plan_text(first_node, call_node("b", "fly"), call_node("c", "echo", value="{{a.result}}"))
+    last_node = call_node("d", "echo", value="{{a.result}}")
     repaired_plan = plan_text(
-        call("b", "echo", value="{{c.result}}"), call("c", "echo", value="{{a.result}}"), last_node
+        call_node("b", "echo", value="{{c.result}}"), call_node("c", "echo", value="{{a.result}}"), last_node
     )
     script = (held_answer(invalid_plan, gate, pause_after=json.dumps(first_node)), repaired_plan, "Done.")
     async with serve_script(*script, harness=harness) as (server, runs):
@@ -139,9 +139,11 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
 
 async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: ServeScript) -> None:
     harness = CallHarness()
-    first_node = call("a", "hold", name="a")
-    interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
-    second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
+    first_node = call_node("a", "hold", name="a")
+    interrupted_plan = plan_text(
+        first_node, *[call_node(f"long{number}", "echo", words="x" * 600) for number in range(3)]
+    )
+    second_plan = plan_text(call_node("b", "echo", value="{{a.result}}"))
     script = (interrupted_answer(interrupted_plan, last_text="x" * 500), second_plan, "Done.")
     async with serve_script(*script, harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
@@ -159,15 +161,15 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
 
 async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: ServeScript) -> None:
     harness, gate = CallHarness(), asyncio.Event()
-    first_node = call("a", "hold", name="a")
-    plan = plan_text(first_node, call("b", "echo"))
+    first_node = call_node("a", "hold", name="a")
+    plan = plan_text(first_node, call_node("b", "echo"))
     script = (held_answer(plan, gate, pause_after=json.dumps(first_node)), "Done.")
     async with serve_script(*script, harness=harness) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: harness.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first_node]))
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
-        late_node = call("late", "echo")
+        late_node = call_node("late", "echo")
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late_node]))
         gate.set()
         harness.open("a")
@@ -178,20 +180,23 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
 
 _REJECTED_MESSAGES: list[tuple[Any, str]] = [
     (
-        planned_message("plan", 1, offset=0, nodes=[call("w", "change", name="x")]),
+        planned_message("plan", 1, offset=0, nodes=[call_node("w", "change", name="x")]),
         "must wait until the plan is complete",
     ),
-    (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "must wait until the plan is complete"),
     (
-        planned_message("plan", 1, offset=0, nodes=[call("w", "echo", value="{{plan.result}}")]),
+        planned_message("plan", 1, offset=0, nodes=[call_node("w", "call_model")]),
+        "must wait until the plan is complete",
+    ),
+    (
+        planned_message("plan", 1, offset=0, nodes=[call_node("w", "echo", value="{{plan.result}}")]),
         "not a node of the plan",
     ),
     (
-        planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
+        planned_message("plan", 1, offset=0, nodes=[call_node("answer", "echo")]),
         "the id 'answer' is reserved for nodes that the run adds",
     ),
-    (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),
-    (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
+    (planned_message("read", 1, offset=0, nodes=[call_node("w", "echo")]), "does not write a plan of this run"),
+    (planned_message("plan", 1, offset=0, nodes=[call_node("w", "fly")]), "unknown_tool"),
     ({"call": "plan"}, "'attempt' must be an integer of at least 1"),
     ("nodes", "must be an object"),
 ]
@@ -200,7 +205,7 @@ _REJECTED_MESSAGES: list[tuple[Any, str]] = [
 
 async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(serve_script: ServeScript) -> None:
     gates = [asyncio.Event() for _ in _REJECTED_MESSAGES]
-    plan = plan_text(call("a", "echo"))
+    plan = plan_text(call_node("a", "echo"))
     script = [response for gate in gates for response in (step(plan, release_event=gate), "Done.")]
     async with serve_script(*script) as (server, runs):
         for gate, (message, reason) in zip(gates, _REJECTED_MESSAGES, strict=True):
@@ -216,11 +221,11 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
 
 
 async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScript) -> None:
-    async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
+    async with serve_script(plan_text(call_node("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo", approve_plan=True))
         await wait_for_requests(runs.client, handle.id, "approve")
         assert (await read_node_messages(handle), server.calls[0].is_streamed) == ([], False)
-        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call_node("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
         document = await checked_document(runs, handle)
     assert [note["code"] for note in document["notes"]] == ["message_rejected"]
@@ -230,7 +235,7 @@ async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScr
 async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     node_ids = [f"n{number}" for number in range(40)]
-    plan = plan_text(*[call(node_id, "echo") for node_id in node_ids], title="t" * 40)
+    plan = plan_text(*[call_node(node_id, "echo") for node_id in node_ids], title="t" * 40)
     last_chunk = -(-plan.index("]") // CHUNK_CHARACTERS)
     paced_answer = slow(
         text(plan),
@@ -262,12 +267,12 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
 
 async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: ServeScript) -> None:
     harness, gate = CallHarness(), asyncio.Event()
-    first_node = call("a", "hold", name="a")
-    interrupted_plan = plan_text(first_node, call("long", "echo", words="x" * 600))
+    first_node = call_node("a", "hold", name="a")
+    interrupted_plan = plan_text(first_node, call_node("long", "echo", words="x" * 600))
     filtered_answer = replace(
         held_answer(interrupted_plan, gate, pause_after=json.dumps(first_node)), finish_reason="content_filter"
     )
-    second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
+    second_plan = plan_text(call_node("b", "echo", value="{{a.result}}"))
     async with serve_script(filtered_answer, second_plan, "Done.", harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: harness.entered == ["a"])

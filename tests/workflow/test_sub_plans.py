@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.fuzz.checks import check_replay
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import hold_node, tool_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
@@ -55,12 +55,12 @@ async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
 
 
 async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its_node(runs: Runs) -> None:
-    child_plan = {"nodes": [call("x", "fail", message="no luck")]}
+    child_plan = {"nodes": [call_node("x", "fail", message="no luck")]}
     plan = plan_of(
         {"id": "sub", "plan": child_plan},
         tool_node("after", "echo", "sub"),
         {"id": "fallback", "plan": child_plan, "on_error": {"value": 0}},
-        {"id": "partial", "plan": {"nodes": [call("bad", "fail"), call("good", "echo")]}},
+        {"id": "partial", "plan": {"nodes": [call_node("bad", "fail"), call_node("good", "echo")]}},
     )
     message = "sub_plan_failed: the sub-plan failed: no required node was completed"
     document = await runs.run(plan)
@@ -125,7 +125,7 @@ async def test_sub_plan_cancelled_through_temporal_cancels_its_node(runs: Runs, 
 
 
 async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None:
-    nodes = [call(f"t{number}", "text", size=8_000) for number in range(40)]
+    nodes = [call_node(f"t{number}", "text", size=8_000) for number in range(40)]
     child_plan = {"nodes": nodes, "output": [f"{{{{t{number}.result}}}}" for number in range(40)]}
     document = await runs.run({"nodes": [{"id": "sub", "plan": child_plan}]})
     assert document["nodes"] == {
@@ -147,7 +147,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
 async def test_sub_plan_whose_workflow_id_is_in_use_fails_its_node(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
-    sub_plan_node = {"id": "sub", "plan": {"nodes": [call("a", "echo")]}, "depends_on": ["hold"]}
+    sub_plan_node = {"id": "sub", "plan": {"nodes": [call_node("a", "echo")]}, "depends_on": ["hold"]}
     handle = await runs.start(plan_of(_held_node(unique_name), sub_plan_node))
     await eventually(lambda: unique_name in harness.entered)
     conflicting_plan = plan_of(hold_node("a", f"{unique_name} conflict"))

@@ -19,7 +19,7 @@ from dagwright.worker import missing_tools
 from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.run_views import wait_for_note, wait_for_view
 from tests.support.runs import Handle, Runs, check_histories, document_of, scheduled_calls
@@ -63,7 +63,7 @@ class Deployment:
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""
         async with self.serve(*parts) as runs:
-            handle = await runs.start({"nodes": [call("first", "begin", name="it"), _GATE_NODE, *nodes]})
+            handle = await runs.start({"nodes": [call_node("first", "begin", name="it"), _GATE_NODE, *nodes]})
             await wait_for_view(self._client, handle.id, lambda view: view.nodes_done > 0)
         return handle
 
@@ -150,7 +150,7 @@ def later_greeting(name: str) -> str:
     """Greet a person."""
     return f"hello {name}"
 '''
-_PLAN = {"nodes": [call("a", "later_greeting", name="Ann")], "output": "{{a.result}}"}
+_PLAN = {"nodes": [call_node("a", "later_greeting", name="Ann")], "output": "{{a.result}}"}
 
 
 async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(

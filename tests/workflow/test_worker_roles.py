@@ -12,7 +12,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.capacity import WorkerCapacity
 from dagwright.worker.serving import serving
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import wait_for_status
 from tests.support.runs import Runs, with_tools
@@ -21,7 +21,7 @@ from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
 
-PLAN = plan_of(pure_node("each", "{{item}}", for_each=[1, 2, 3]), call("last", "echo", text="{{each.result}}"))
+PLAN = plan_of(pure_node("each", "{{item}}", for_each=[1, 2, 3]), call_node("last", "echo", text="{{each.result}}"))
 
 
 async def test_run_waits_with_a_note_until_each_role_has_a_worker(

@@ -11,7 +11,7 @@ from dagwright.settings import Settings
 from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs, checked_runs, document_of
 
@@ -92,7 +92,7 @@ async def log_call(name: str) -> str:
     return name
 '''
 _PLAN = plan_of(
-    call("a", "log_call", name="Ann"), call("b", "log_call", name="{{a.result}} again"), output="{{b.result}}"
+    call_node("a", "log_call", name="Ann"), call_node("b", "log_call", name="{{a.result}} again"), output="{{b.result}}"
 )
 
 

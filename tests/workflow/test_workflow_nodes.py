@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from dagwright.settings import Settings
 from tests.support.foreign import with_tools
-from tests.support.goals import call
+from tests.support.goals import call_node
 from tests.support.order_shop import ShipmentWorkflow
 from tests.support.people import tool_node
 from tests.support.run_views import wait_for_node
@@ -45,8 +45,8 @@ async def read_ended_nodes(shop_runs: Runs, handle: Handle) -> dict[str, Any]:
 
 
 async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs: Runs) -> None:
-    reserve_node = call("reserve", "reserve", item="lamp")
-    ship_node = call("ship", "ship", item="{{reserve.result.reserved}}")
+    reserve_node = call_node("reserve", "reserve", item="lamp")
+    ship_node = call_node("ship", "ship", item="{{reserve.result.reserved}}")
     handle = await shop_runs.start({"nodes": [reserve_node, ship_node]})
     assert await read_ended_nodes(shop_runs, handle) == {
         "reserve": completed_node({"reserved": "lamp"}),
