@@ -73,7 +73,7 @@ class ForkDraft:
         reuse_table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: plan, inputs and changes; their hash identifies the fork.
-        omitted: nodes from a planner's response, in plan order, that the fork omits because it plans them again.
+        planned_again: nodes of the original run, in plan order, that a model plans again; the fork starts without them.
     """
 
     origin: str
@@ -85,20 +85,20 @@ class ForkDraft:
     input_fields: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
-    omitted: Sequence[str] = ()
+    planned_again: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the planned execution of the fork as JSON."""
         executed_tasks = [
             {"node_id": task_id, "reason": reason, "effects": self.effects.get(task_id)}
-            for task_id, reason in self.prediction.runs.items()
+            for task_id, reason in self.prediction.executed.items()
         ]
         return {
             "reused": self.prediction.reused,
-            "runs": executed_tasks,
+            "executed": executed_tasks,
             "reused_if_unchanged": self.prediction.reused_if_unchanged,
             "decided_later": self.prediction.decided_later,
-            "omitted": [*self.omitted],
+            "planned_again": [*self.planned_again],
         }
 
 
@@ -164,7 +164,7 @@ class Forks:
             input_fields=_inherited_input(view, run_input, has_same_plan=has_same_plan),
             effects=_effects_of(plan, prediction),
             content=content,
-            omitted=_omitted_nodes(original_scheduler.plan, plan),
+            planned_again=_nodes_planned_again(original_scheduler.plan, plan),
         )
 
     async def create_run_input(self, draft: ForkDraft) -> RunInput:
@@ -297,8 +297,8 @@ def _reuse_and_prediction(
     return reuse, predict_fork(fork_scheduler, original_scheduler, reuse, differences=differences)
 
 
-def _omitted_nodes(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]:
-    """Return the nodes of the run that the fork omits because a planner plans them again."""
+def _nodes_planned_again(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]:
+    """Return the nodes of the original run that are not in the fork because a model plans them again."""
     if not (plan.has_planner or plan.has_rounds):
         return []
     fork_nodes = {node.id for node in plan.nodes}
@@ -387,7 +387,7 @@ def _started_sub_plans(scheduler: "RunScheduler") -> Sequence[str]:
 
 def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) -> bool:
     """Return whether a fork has the named node or item; items that are not known yet count as existing."""
-    if scheduler.record_of(name) is not None or name in prediction.runs:
+    if scheduler.record_of(name) is not None or name in prediction.executed:
         return True
     number = scheduler.state.number_of(_node_of(name))
     if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
@@ -416,7 +416,7 @@ def _node_of(task_id: str) -> str:
 def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str]:
     effects = {}
     nodes = {node.id: node for node in plan.nodes}
-    for task_id in (*prediction.runs, *prediction.reused_if_unchanged, *prediction.decided_later):
+    for task_id in (*prediction.executed, *prediction.reused_if_unchanged, *prediction.decided_later):
         node = nodes.get(task_id) or nodes.get(_node_of(task_id))
         if node is not None and node.tool in plan.tools:
             effects[task_id] = tool_of(node, plan.tools).effects.value

@@ -134,19 +134,19 @@ class ForkPreview:
     Args:
         run_id: ID of the fork; the same fork always has the same ID.
         reused: IDs of the nodes whose results the fork reuses.
-        runs: ID of a node that the fork runs -> reason.
+        executed: ID of a node that the fork executes immediately -> reason.
         reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
         decided_later: nodes that cannot be predicted before other nodes have run.
-        omitted: nodes of the original run that a model plans again.
-        effects: ID of a node that the fork runs -> effects of its tool.
+        planned_again: nodes of the original run that are not in the fork because a model plans them again.
+        effects: ID of an executed node -> effects of its tool.
     """
 
     run_id: str
     reused: Sequence[str]
-    runs: Mapping[str, str]
+    executed: Mapping[str, str]
     reused_if_unchanged: Sequence[str] = ()
     decided_later: Sequence[str] = ()
-    omitted: Sequence[str] = ()
+    planned_again: Sequence[str] = ()
     effects: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -156,9 +156,9 @@ def preview_of(draft: "ForkDraft") -> ForkPreview:
     return ForkPreview(
         run_id=draft.workflow_id,
         reused=tuple(prediction.reused),
-        runs=dict(prediction.runs),
+        executed=dict(prediction.executed),
         reused_if_unchanged=tuple(prediction.reused_if_unchanged),
         decided_later=tuple(prediction.decided_later),
-        omitted=tuple(draft.omitted),
+        planned_again=tuple(draft.planned_again),
         effects=dict(draft.effects),
     )

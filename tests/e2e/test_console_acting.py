@@ -263,8 +263,8 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
 
 
 async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium: Browser) -> None:
-    no_changes: dict[str, list[str]] = {"runs": [], "reused_if_unchanged": [], "decided_later": []}
-    difference = {**no_changes, "reused": ["one"], "omitted": ["search", "tell"]}
+    no_changes: dict[str, list[str]] = {"executed": [], "reused_if_unchanged": [], "decided_later": []}
+    difference = {**no_changes, "reused": ["one"], "planned_again": ["search", "tell"]}
     async with serve() as gateway:
         run_id = await gateway.start(DOUBLE_PLAN, inputs={"number": 2})
         await gateway.wait_for_end(run_id)

@@ -59,10 +59,10 @@ async def test_fork_shows_its_difference_and_starts_once(
         "message": "nothing was started; --yes starts the fork",
         "difference": {
             "reused": ["first"],
-            "runs": [{"node_id": "second", "reason": "had failed", "effects": "write"}],
+            "executed": [{"node_id": "second", "reason": "had failed", "effects": "write"}],
             "reused_if_unchanged": [],
             "decided_later": ["third"],
-            "omitted": [],
+            "planned_again": [],
         },
     }
 

@@ -96,10 +96,10 @@ async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(commands: C
         fork_result = await model_commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
         watch_result = await model_commands("watch", fork_result.document["fork_run_id"], "--json")
         new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in model_server.calls[5:]]
-    omitted_nodes = ["plan#2", "sg3", "plan#3", "answer"]
-    last_line = f"omitted, because a model plans again: {', '.join(omitted_nodes)}"
+    nodes_planned_again = ["plan#2", "sg3", "plan#3", "answer"]
+    last_line = f"planned again by a model: {', '.join(nodes_planned_again)}"
     assert preview_result.stdout.splitlines()[-1] == last_line
-    assert fork_result.document["difference"]["omitted"] == omitted_nodes
+    assert fork_result.document["difference"]["planned_again"] == nodes_planned_again
     assert (watch_result.code, watch_result.document["output"]) == (0, "It still has 6.")
     # Calls before the sub-goal are not repeated.
     assert new_calls == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]

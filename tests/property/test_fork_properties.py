@@ -91,7 +91,7 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
         elif task in original.arguments:
             assert scopes[task] is None, f"{task} is a new effect, but has the key of an earlier effect"
     assert not {*prediction.reused} & {*fork.started_ids}
-    assert all(task in fork.started_ids or _is_final(fork.scheduler, task) for task in prediction.runs)
+    assert all(task in fork.started_ids or _is_final(fork.scheduler, task) for task in prediction.executed)
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:

@@ -84,7 +84,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(
     document = await document_of(second_run)
 
     expected = (["unaffected"], {"a": "reads something that has changed"}, ["b"])
-    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.reused_if_unchanged) == expected
+    assert (draft.prediction.reused, draft.prediction.executed, draft.prediction.reused_if_unchanged) == expected
     assert outcomes_of(document) == {
         "a": ("completed", 3.0, None),
         "unaffected": ("completed", f"{unique_name} unaffected", "unaffected"),
@@ -118,7 +118,7 @@ async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(
     keys = {name: harness.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
     assert [len(node_keys) for node_keys in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
-    assert draft.prediction.runs == {f"each[{unique_name} y]": "had failed"}
+    assert draft.prediction.executed == {f"each[{unique_name} y]": "had failed"}
     _, third_run = await fork(runs, second_run, rerun=["done"])
     await document_of(third_run)
     assert len(set(harness.effects[f"{unique_name} done"])) == 2
@@ -163,7 +163,7 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
             await fork(runs, first_run, rerun=[unknown_node])
     draft, second_run = await fork(runs, first_run, rerun=["m[1]/written"])
     await document_of(second_run)
-    assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
+    assert draft.prediction.executed == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(harness.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]
     assert len(set(harness.effects[f"{unique_name} 1"])) == 2
 
@@ -189,7 +189,7 @@ async def test_results_of_pure_nodes_and_large_maps_are_reused(
     forked_document = await document_of(second_run)
 
     assert draft.prediction.reused == ["big", "one", "two", "many"]
-    assert draft.prediction.runs == {"name": "is new"}
+    assert draft.prediction.executed == {"name": "is new"}
     assert forked_document["nodes"]["name"]["result"] == {"name": "row 7"}
     assert (forked_document["output"], first_document["output"]) == (2002.0, 2002.0)
     map_results = [
@@ -224,7 +224,7 @@ async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> N
     draft, second_run = await fork(runs, first_run)
 
     assert draft.prediction.reused == ["look"]
-    assert draft.prediction.runs == {f"n{node_count - 1}": "belongs to an offloaded region of pure nodes"}
+    assert draft.prediction.executed == {f"n{node_count - 1}": "belongs to an offloaded region of pure nodes"}
     assert (await document_of(second_run))["output"] == first_document["output"] == node_count + 1.0
 
 

@@ -96,7 +96,7 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
             "answer",
         ]
         draft = await _create_draft(runs, handle.id, rerun)
-        assert [*draft.prediction.runs.items()] == [(rerun, "was selected to run again")]
+        assert [*draft.prediction.executed.items()] == [(rerun, "was selected to run again")]
         document = bare_document(await document_of(await _start_fork(runs, draft)))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _create_draft(runs, handle.id, rerun, "b")

@@ -251,7 +251,7 @@ async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_
     assert (await run.result()).output == 13
     changed_plan = plan_of(nodes[0], call_node("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
     preview = await run.preview_fork(changed_plan)
-    assert (preview.reused, [*preview.runs]) == (("a",), ["b"])
+    assert (preview.reused, [*preview.executed]) == (("a",), ["b"])
     fork = await run.fork(changed_plan)
     assert fork.id == (await run.fork(changed_plan)).id == preview.run_id
     with pytest.raises(RunIdInUse, match=f"^the fork '{fork.id}' was started with other tags; choose another id"):

@@ -276,13 +276,13 @@ class ForkPrediction:
 
     Args:
         reused: nodes and items whose results are reused immediately.
-        runs: node or item that runs immediately -> reason.
+        executed: node or item that the fork executes immediately -> reason.
         reused_if_unchanged: nodes whose results are reused if the nodes read the same values as before.
         decided_later: nodes that run or are skipped after other nodes have ended.
     """
 
     reused: list[str]
-    runs: dict[str, str]
+    executed: dict[str, str]
     reused_if_unchanged: list[str]
     decided_later: list[str]
 
@@ -315,7 +315,9 @@ def predict_fork(
             elif task_record.status is not NodeStatus.SKIPPED:
                 tool = scheduler.plan.tools.get(node.tool)
                 version = tool.version if tool is not None else ""
-                result.runs[task_id] = _run_reason(node, task_id, source_scheduler, reuse, differences, version=version)
+                result.executed[task_id] = _run_reason(
+                    node, task_id, source_scheduler, reuse, differences, version=version
+                )
     return result
 
 

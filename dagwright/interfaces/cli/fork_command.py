@@ -104,17 +104,17 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     prediction = draft.prediction
     if prediction.reused:
         yield f"reused: {_join_ids(prediction.reused, limit=_NODES_SHOWN)}"
-    for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
+    for task_id, reason in [*prediction.executed.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
-        yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
-    if (omitted_count := len(prediction.runs) - _NODES_SHOWN) > 0:
-        yield f"runs: and {omitted_count:,} more"
+        yield f"executed: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
+    if (omitted_count := len(prediction.executed) - _NODES_SHOWN) > 0:
+        yield f"executed: and {omitted_count:,} more"
     if prediction.reused_if_unchanged:
         yield f"reused if their inputs do not change: {_join_ids(prediction.reused_if_unchanged, limit=_NODES_SHOWN)}"
     if prediction.decided_later:
         yield f"decided later: {_join_ids(prediction.decided_later, limit=_NODES_SHOWN)}"
-    if draft.omitted:
-        yield f"omitted, because a model plans again: {_join_ids(draft.omitted, limit=_NODES_SHOWN)}"
+    if draft.planned_again:
+        yield f"planned again by a model: {_join_ids(draft.planned_again, limit=_NODES_SHOWN)}"
 
 
 def _join_ids(ids: Sequence[str], *, limit: int) -> str:

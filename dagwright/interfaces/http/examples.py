@@ -216,10 +216,10 @@ FORK: Example = {
     "started": False,
     "difference": {
         "reused": [],
-        "runs": [{"node_id": "double", "reason": "reads another input", "effects": "pure"}],
+        "executed": [{"node_id": "double", "reason": "reads another input", "effects": "pure"}],
         "reused_if_unchanged": [],
         "decided_later": [],
-        "omitted": [],
+        "planned_again": [],
     },
 }
 

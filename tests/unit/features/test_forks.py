@@ -119,11 +119,11 @@ def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> N
     origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
     fork, _, prediction = create_fork(origin, plan)
     assert start_and_return_scopes(fork) == {"c": "old-scope"}
-    assert prediction.runs == {"c": "had failed"}
+    assert prediction.executed == {"c": "had failed"}
 
     fork, _, prediction = create_fork(origin, plan, rerun=["d", "c"])
     assert start_and_return_scopes(fork) == {"c": None, "d": None}
-    assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
+    assert prediction.executed == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result() -> None:
@@ -144,7 +144,7 @@ def test_changed_nodes_and_reads_with_a_changed_tool_version_run_again() -> None
     plan_with_newer_tools = plan_with_tools(look_node("a"), write_node("c", to="x"), tools=newer_tools)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "c": 3}), plan_with_newer_tools)
     assert start_and_return_scopes(fork) == {"a": None}
-    assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
+    assert (prediction.reused, prediction.executed) == (["c"], {"a": "has another version of its tool"})
     plan = plan_with_tools(look_node("a"), look_node("b", x="{{a.result}}"), look_node("removed"))
     origin = ended_scheduler(plan, {"a": 1, "b": 2, "removed": 3})
     plan = plan_with_tools(look_node("new"), look_node("b", x="{{a.result}}!"), look_node("a"))
@@ -161,7 +161,7 @@ def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
     fork, _, prediction = create_fork(
         ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=items_before), plan, list=items_after
     )
-    assert (prediction.reused, [*prediction.runs]) == (["sum[s]"], ["sum[w]", "sum[n]"])
+    assert (prediction.reused, [*prediction.executed]) == (["sum[s]"], ["sum[w]", "sum[n]"])
     assert prediction.reused_if_unchanged == ["all"]
     assert [*start_and_return_scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
@@ -171,7 +171,7 @@ def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
     plan = plan_with_tools({**write_node("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
     fork, _, prediction = create_fork(ended_scheduler(plan, {"each[x]": 1, "each[y]": tool_error()}), plan)
     assert start_and_return_scopes(fork) == {"each[y]": "old-scope"}
-    assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
+    assert (prediction.reused, prediction.executed) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None:
@@ -300,7 +300,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     plan = without_compensation(origin.plan)
     assert [node.id for node in plan.nodes] == ["r", "a", "b", "end"]
     fork, reuse, prediction = create_fork(origin, plan)
-    assert (prediction.reused, prediction.runs) == (["r"], {"a": "was compensated"})
+    assert (prediction.reused, prediction.executed) == (["r"], {"a": "was compensated"})
     assert prediction.decided_later == ["b", "end"]
     assert start_and_return_scopes(fork) == {"a": None}
     assert not reuse.problems

@@ -85,7 +85,7 @@ function isSame(left, right) {
 }
 
 function differenceOf({ fork_run_id: forkRunId, difference }) {
-  const { reused, runs: executedNodes, reused_if_unchanged: reusedIfUnchanged, decided_later: decidedLater, omitted } = difference;
+  const { reused, executed: executedNodes, reused_if_unchanged: reusedIfUnchanged, decided_later: decidedLater, planned_again: nodesPlannedAgain } = difference;
   const rows = executedNodes.slice(0, MAX_LISTED_NODES).map((node) =>
     el("tr", {}, el("td", {}, el("code", {}, node.node_id)), el("td", {}, node.reason), el("td", {}, EFFECTS[node.effects] ?? node.effects ?? "")),
   );
@@ -101,8 +101,8 @@ function differenceOf({ fork_run_id: forkRunId, difference }) {
     nodeList("Reused", reused),
     nodeList("Reused if their inputs are unchanged", reusedIfUnchanged),
     nodeList("Decided later", decidedLater),
-    nodeList("Not reused, because a model plans again (at new cost)", omitted),
-    executedNodes.length + decidedLater.length + reusedIfUnchanged.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
+    nodeList("Not reused, because a model plans again (at new cost)", nodesPlannedAgain),
+    executedNodes.length + decidedLater.length + reusedIfUnchanged.length + nodesPlannedAgain.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }
 
