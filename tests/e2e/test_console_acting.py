@@ -421,17 +421,17 @@ nodes:
 
 async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve_console: ServeConsole) -> None:
     async with serve_console("plan", plans={"double": DOUBLE_PLAN}) as (gateway, page):
-        text = page.get_by_label("Plan, as YAML or JSON")
+        plan_field = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
-        await text.fill(MISSPELLED_PLAN)
+        await plan_field.fill(MISSPELLED_PLAN)
         problem = page.get_by_role("list", name="Problems").get_by_role("listitem")
         await expect(problem).to_contain_text("calculator")
         await expect(page.locator(".gutter strong")).to_have_text("✗ 4")
         await expect(page.get_by_role("button", name="Start the plan")).to_be_disabled()
         await problem.get_by_role("button", name="Line 4").click()
-        selected_text = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
+        selected_text = await plan_field.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
         assert selected_text == "    tool: calculater"
-        await text.fill("plan: [1")
+        await plan_field.fill("plan: [1")
         await expect(problem).to_contain_text("not valid YAML")
         await page.get_by_label("Open a published plan").select_option("double")
         await expect(page.get_by_role("status").first).to_contain_text("Valid: 2 nodes")

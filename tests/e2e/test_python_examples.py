@@ -52,8 +52,8 @@ async def test_an_agent_answers_from_the_notes_of_an_mcp_server(commands: Comman
 
 async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(commands: CommandLine) -> None:
     port = free_port()
-    options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
-    server = await commands.start(*options, program=("-m", "uvicorn"))
+    arguments = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
+    server = await commands.start(*arguments, program=("-m", "uvicorn"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         await eventually(lambda: _responds(http))
         run_id = (await http.post("/refills", json={"item": "lamp", "amount": 20})).json()["run_id"]
@@ -104,8 +104,8 @@ async def _read_events(
 @pytest.mark.fresh
 async def test_notebook_runs_from_top_to_bottom(commands: CommandLine, tmp_path: Path) -> None:
     executed_notebook = tmp_path / "notebook.ipynb"
-    options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(executed_notebook))
-    result = await wait_for_exit(await commands.start(*options, program=("-m", "jupyter")))
+    arguments = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(executed_notebook))
+    result = await wait_for_exit(await commands.start(*arguments, program=("-m", "jupyter")))
     result.check_success()
     cells = [cell for cell in json.loads(executed_notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
