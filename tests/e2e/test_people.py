@@ -71,7 +71,7 @@ async def test_run_waits_for_an_answer_and_has_it_as_result(commands: CommandLin
     message_start = "no request has arrived within 1s; `dagwright explain answered-run` shows"
     assert empty_inbox_result.document["message"].startswith(message_start)
     assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
-    assert "unknown key 'selected'" in invalid_result.document["message"]
+    assert "the request is an APPROVAL, not a SELECTION: " in invalid_result.document["message"]
     assert (feedback_result.code, feedback_result.document["ok"]) == (0, True)
     assert (run_result.code, run_result.stderr) == (0, "")
     rejection = {"run_id": "answered-run", "ok": False, "message": "the run 'answered-run' has ended"}
