@@ -46,7 +46,7 @@ async def test_run_waits_for_an_answer_and_has_it_as_result(commands: CommandLin
     run_process = await commands.start("run", plan, "--id", "answered-run")
     await read_line_with(run_process, "check waits for ann: Total 5. Publish?")
     [request] = await _wait_for_requests(commands, "answered-run")
-    status_text = await commands("status", "answered-run")
+    status_text_result = await commands("status", "answered-run")
     status_result = await commands("status", "answered-run", "--json")
     inbox_result = await commands("inbox", "--assignee", "ann", "--type", "approval")
     old_requests = await _inbox_of(commands, "answered-run", "--older-than", "1d")
@@ -64,8 +64,8 @@ async def test_run_waits_for_an_answer_and_has_it_as_result(commands: CommandLin
         **{"options": None, "assignee": "ann"},
     }
     assert (status_result.document["status"], status_result.document["waiting_for"]) == ("waiting", [request])
-    assert "check waits for ann: Total 5. Publish? (until " in status_text.stdout
-    assert "  dagwright feedback answered-run check --approve  (or --reject)\n" in status_text.stdout
+    assert "check waits for ann: Total 5. Publish? (until " in status_text_result.stdout
+    assert "  dagwright feedback answered-run check --approve  (or --reject)\n" in status_text_result.stdout
     assert ("answered-run  check  APPROVAL for ann, open for " in inbox_result.stdout, old_requests) == (True, [])
     assert (empty_inbox_result.code, empty_inbox_result.document["status"]) == (1, "no_request")
     message_start = "no request has arrived within 1s; `dagwright explain answered-run` shows"

@@ -115,14 +115,20 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(commands: CommandLine, 
     assert set_result.document["message"] == "the result of 'sum' is set"
     assert (cancel_result.document["ok"], run_result.code) == (True, 0)
     assert (await _read_nodes(commands, "repaired_parent"))["archive"]["result"] == 8
-    node_json = await commands("node", "repaired_parent", "archive/sum", "--json")
-    node_text = await commands("node", "repaired_parent", "archive/sum")
-    table = await commands("status", "repaired_parent/archive")
+    node_json_result = await commands("node", "repaired_parent", "archive/sum", "--json")
+    node_text_result = await commands("node", "repaired_parent", "archive/sum")
+    table_result = await commands("status", "repaired_parent/archive")
     missing_node_result = await commands("node", "repaired_parent", "archive/som", "--json")
-    assert (node_json.document["node_id"], node_json.document["run_id"]) == ("archive/sum", "repaired_parent/archive")
-    assert (node_json.document["result"], node_text.stdout.splitlines()[0]) == (4, "archive/sum: completed")
-    assert f"\nmanual: set result by {account_name()} at " in node_text.stdout
-    (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
+    assert (node_json_result.document["node_id"], node_json_result.document["run_id"]) == (
+        "archive/sum",
+        "repaired_parent/archive",
+    )
+    assert (node_json_result.document["result"], node_text_result.stdout.splitlines()[0]) == (
+        4,
+        "archive/sum: completed",
+    )
+    assert f"\nmanual: set result by {account_name()} at " in node_text_result.stdout
+    (line,) = [line for line in table_result.stdout.splitlines() if " sum " in line]
     assert line.rstrip().endswith(f"result set manually by {account_name()}")
     message = "the run 'repaired_parent/archive' has no node 'som'; did you mean 'sum'?"
     assert (missing_node_result.code, missing_node_result.document) == (2, {"status": "not_found", "message": message})
