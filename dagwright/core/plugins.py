@@ -155,7 +155,7 @@ def _plugin_of(entry_point: EntryPoint) -> InstalledPlugin:
     plugin = _load(subject, entry_point.value, entry_point.load)
     if not isinstance(plugin, Plugin):
         raise PluginError(
-            f"{subject} cannot be used: {entry_point.value} is a {type(plugin).__name__}, expected a Plugin"
+            f"{subject} cannot be used: {entry_point.value} must be a Plugin, not {type(plugin).__name__}"
         )
     return InstalledPlugin(entry_point.name, distribution, plugin)
 

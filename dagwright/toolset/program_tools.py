@@ -97,7 +97,9 @@ def _not_a_tool_message(value: object) -> str:
         return f"the module {name} has no tool: decorate a function with @tool"
     if inspect.isfunction(value):
         return f"the function {name!r} is not a tool: decorate it with @tool"
-    return f"{name!r} is a {type(value).__name__}, not a tool: pass functions with @tool, modules or files"
+    return (
+        f"{name!r} has the type {type(value).__name__} and is not a tool: pass functions with @tool, modules or files"
+    )
 
 
 def _source_of(spec: ToolSpec) -> str:

@@ -72,7 +72,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
 def _wrong_type(node: CompiledNode) -> str | None:
     for name, expected_types in _FIELD_TYPES.items():
         if not isinstance(getattr(node, name), expected_types):
-            return f"its {name!r} is a {type(getattr(node, name)).__name__}"
+            return f"its {name!r} has the type {type(getattr(node, name)).__name__}"
     return None
 
 

@@ -45,7 +45,7 @@ PLUGIN_TEMPLATE = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({}
     [
         ("import no_such_module_at_all", "importing broken_plugin:PLUGIN: No module named 'no_such_module_at_all'"),
         ("raise SystemExit(3)", "importing broken_plugin:PLUGIN: 3"),
-        ("PLUGIN = 3", "cannot be used: broken_plugin:PLUGIN is a int, expected a Plugin"),
+        ("PLUGIN = 3", "cannot be used: broken_plugin:PLUGIN must be a Plugin, not int"),
     ],
 )
 def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Path, source: str, reason: str) -> None:

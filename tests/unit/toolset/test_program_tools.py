@@ -67,7 +67,7 @@ def test_explicit_task_queue_serves_functions_and_agents(tmp_path: Path) -> None
     ("tools", "message"),
     [
         ([plain_function], "the function 'plain_function' is not a tool: decorate it with @tool"),
-        ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
+        ([3], "'3' has the type int and is not a tool: pass functions with @tool, modules or files"),
         ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
