@@ -1,4 +1,4 @@
-"""Markdown is formatted with one sentence per line, and generated parts are written between their marks."""
+"""Formatting of Markdown, generated parts of the reference pages, and code blocks of pages."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -36,13 +36,13 @@ async def connect(**settings: Any) -> AsyncIterator[Search]:
         await environment.resources.close()
 
 
-async def test_server_that_was_never_configured_or_started_is_not_waited_for(tmp_path: Path) -> None:
+async def test_call_fails_at_once_if_no_server_was_configured_or_started(tmp_path: Path) -> None:
     with pytest.raises(GiveUp, match="start one with `make search-server`, or set DAGWRIGHT_OPENSEARCH_URL"):
         async with connect(state_dir=tmp_path):
             pass
 
 
-async def test_stopped_server_is_waited_for(tmp_path: Path) -> None:
+async def test_call_is_retried_if_the_server_has_stopped(tmp_path: Path) -> None:
     running_search = RunningSearch(address="http://127.0.0.1:1", pid=1)
     (tmp_path / "search.json").write_text(running_search.model_dump_json(), encoding="utf-8")
     with pytest.raises(RetryLater, match="no search server runs in") as error:
@@ -92,7 +92,7 @@ async def test_each_server_address_has_a_separate_client() -> None:
 
 
 async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
-    """Attempt a call that raises these failures in turn, and return the error that each attempt reports."""
+    """Attempt a call once for each failure, and return the error that each attempt reports."""
     environment = environment_of(MaritimeSettings(opensearch_url=UNREACHABLE_URL))
     errors: list[Exception] = []
     last_heartbeat = None
@@ -141,12 +141,12 @@ async def test_slow_search_keeps_the_stored_model_answers() -> None:
     assert call.heartbeats == [{**last_heartbeat, "search_failures": 2}]
 
 
-def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:
+def test_worker_tools_that_search_survive_a_server_outage_of_over_a_minute() -> None:
     specs = load_tools(["dagwright_maritime"])
     sources = {spec.name: inspect.getsource(cast("FunctionType", spec.function)) for spec in specs}
-    names = [name for name, source in sources.items() if "connect_search()" in source]
-    assert len(names) == 6
-    assert names == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
+    searching_tools = [name for name, source in sources.items() if "connect_search()" in source]
+    assert len(searching_tools) == 6
+    assert searching_tools == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
     assert (SERVER_ATTEMPTS - 1) * RETRY_AFTER.total_seconds() > 60
 
 

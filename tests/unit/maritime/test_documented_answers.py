@@ -39,7 +39,7 @@ async def test_documented_answers_fit_the_schemas_of_the_requests() -> None:
     planner_schema = json.loads(
         (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
     )
-    fields = await read_fields(FakeSearchClient().open_search(), INDEX)
+    fields = await read_fields(FakeSearchClient().as_search(), INDEX)
     schemas: dict[str, Any] = {
         **{"planner": planner_schema, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
         **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},

@@ -1,4 +1,4 @@
-"""Figures that are computed from query results, and numbers of a text that have no source."""
+"""Figures that are computed from query results, and numbers without a source in a text."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_figure_without_a_value_is_not_compared() -> None:
     assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
 
-def grouped_results(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
+def grouped_result(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
     """Return a result with groups by shipper.
 
     `total` is the number of documents, by default the sum over the groups.
@@ -68,8 +68,8 @@ def grouped_results(*groups: tuple[str, int, float, float | None], total: int | 
     return EsResults(total=total, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
 
 
-def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
-    actual = tables_of([grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
+def test_groups_have_shares_differences_and_totals() -> None:
+    actual = tables_of([grouped_result(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
     assert table_lines(actual, "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
         "volume: first minus this | transit | transit: first minus this",
@@ -82,7 +82,7 @@ def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
 
 
 def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
-    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
+    result = grouped_result(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     [table] = [table for table in tables_of([result], [""]) if table.title == "by_shipper"]
     # The volume of the omitted groups is unknown, so there is no total volume and no share of it.
@@ -99,7 +99,7 @@ def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
 
 
 def test_shares_are_of_all_documents_if_some_documents_are_in_no_group() -> None:
-    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
+    result = grouped_result(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
     row_a, row_b, totals = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (row_a, row_b)] == [("20", "50 %"), ("10", "25 %")]
     # The volume of the other ten documents is unknown, so 400 is not the total volume.
@@ -171,7 +171,7 @@ def test_histogram_without_its_empty_groups_has_totals() -> None:
 
 
 def test_nested_groups_have_shares_of_the_documents_of_their_parent_group() -> None:
-    # Two aggregations are called `group`. Each figure belongs to one of them.
+    # Two aggregations have the same name, `group`, and must not be mixed up.
     aggs = {"group": {"filter": LATE_FILTER, "aggs": {"group": {"terms": {"field": "carrier_name"}, **VOLUME_AGGS}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late_group = {"doc_count": 200, "group": carriers}
@@ -192,7 +192,7 @@ def test_text_may_state_the_share_of_a_group_but_not_100_percent() -> None:
 
 
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
-    result = grouped_results(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
+    result = grouped_result(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
     rows = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MAX_ROWS - 1}", "all together"]
     assert rows[-1]["volume"] == "110"
@@ -203,7 +203,7 @@ def date_figure(text: str) -> dict[str, Any]:
     return {"value": 1795305600000.0, "value_as_string": text}
 
 
-def test_figures_of_dates_are_dates_without_computed_figures() -> None:
+def test_date_figures_are_dates_without_shares_or_differences() -> None:
     aggs = {"latest": {"max": {"field": "arrival_date"}}, "all": {"sum": {"field": "arrival_date"}}}
     figures = {"A": date_figure("2026-11-22"), "B": date_figure("2026-10-01"), "C": {"value": None}}
     buckets = [{"key": key, "doc_count": 1, "latest": figure} for key, figure in figures.items()]
@@ -230,7 +230,7 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
     assert "| latest | 2026-11-22 |" in actual[0].markdown()
 
 
-def test_dates_of_several_results_are_side_by_side_and_may_be_stated() -> None:
+def test_dates_of_several_results_are_side_by_side_and_may_be_in_a_text() -> None:
     query = {"aggs": {"latest": {"max": {"field": "arrival_date"}}}}
     results = [
         EsResults(total=2, query=query, aggregations={"latest": date_figure("2026-11-05")}),
@@ -247,7 +247,7 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_stated() -> None:
 
 
 def test_figures_are_not_added_up_if_the_query_is_unknown() -> None:
-    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
+    result = grouped_result(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
     rows = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
     assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]
@@ -270,7 +270,7 @@ def test_documents_have_sums_averages_and_counts_of_missing_values() -> None:
     assert table_lines(actual, f"{title}: status") == statuses
 
 
-def test_title_of_a_page_has_its_size_and_the_number_of_matches() -> None:
+def test_title_has_the_page_size_and_the_number_of_matches() -> None:
     pages = [EsResults(hits=[{"teu": 4}, {"teu": teu}], total=8, has_more=True) for teu in (1, 2)]
     titles = [table.title for table in tables_of(pages, ["one", "two"])]
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]

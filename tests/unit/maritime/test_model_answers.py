@@ -124,7 +124,7 @@ async def test_unresponsive_model_gets_fewer_attempts_than_a_search_server() -> 
 
     errors = await errors_of_attempts(ask)
     actions_and_delays = [(error.action, error.delay) for error in errors if isinstance(error, ModelFailure)]
-    # Temporal's delays would also grow with the attempts without a search server, so each error states its delay.
+    # Temporal's own delays would also grow after attempts that found no search server, so each error states its delay.
     assert actions_and_delays == [
         (Action.RETRY, timedelta(seconds=1)),
         (Action.RETRY, timedelta(seconds=2)),

@@ -18,7 +18,7 @@ INDEX = "maritime-shipments"
 
 
 class FakeSearchClient:
-    """A client whose server has `total` documents with the identifiers 0, 1, 2 and so on, and with a filler."""
+    """A client whose server has `total` documents. Each document has a number (0, 1, 2 ...) and a filler text."""
 
     def __init__(self, total: int, *, has_identifier: bool = True, filler_bytes: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -34,7 +34,7 @@ class FakeSearchClient:
         mappings: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
         if not self._has_identifier:
             mappings = {"properties": {"teu": {"type": "integer"}}}
-        # An alias of two indices: a field may be in one of them only.
+        # The index name is an alias of two indices, and only one index has the fields.
         return {"first": {"mappings": {}}, index: {"mappings": mappings}}
 
     async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class FakeSearchClient:
 
 @pytest.fixture
 def use_client(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def connect(client: FakeSearchClient, limits: QueryLimits) -> FakeSearchClient:
+    def replace_client(client: FakeSearchClient, limits: QueryLimits) -> FakeSearchClient:
         @asynccontextmanager
         async def connect_search() -> AsyncIterator[Search]:
             yield Search(cast("AsyncOpenSearch", client), Indices("maritime"), limits)
@@ -56,18 +56,18 @@ def use_client(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr("dagwright_maritime.query_execution.connect_search", connect_search)
         return client
 
-    return connect
+    return replace_client
 
 
 async def read_pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
-    actual: list[list[int]] = []
-    while len(actual) < 20:
+    pages: list[list[int]] = []
+    while len(pages) < 20:
         page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)
-        actual.append([hit["id"] for hit in page.outputs["page_results"]["hits"]])
+        pages.append([hit["id"] for hit in page.outputs["page_results"]["hits"]])
         offset = page.outputs["next_offset"]
         assert page.outputs["has_more"] == (offset is not None)
         if offset is None:
-            return actual
+            return pages
     raise AssertionError("the pages have no end")
 
 
@@ -84,7 +84,7 @@ async def test_pages_continue_beyond_the_offset_limit(use_client: Any) -> None:
         await read_pages(10_000)
 
 
-async def test_last_page_at_a_numeric_offset_has_no_next_page(use_client: Any) -> None:
+async def test_page_that_ends_with_the_last_document_has_no_next_page(use_client: Any) -> None:
     use_client(FakeSearchClient(10_000), QueryLimits())
     assert await read_pages(9_980) == [[*range(9_980, 10_000)]]
     assert await read_pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
@@ -134,7 +134,7 @@ async def test_unknown_field_is_reported_with_the_nearest_name_before_any_reques
     assert client.requests == []
 
 
-async def test_page_has_the_number_of_matches_and_whether_more_follow(use_client: Any) -> None:
+async def test_page_reports_the_number_of_matches_and_whether_more_follow(use_client: Any) -> None:
     use_client(FakeSearchClient(7), QueryLimits())
     offset = None
     for has_more, end in ((True, "5 on this page; more follow."), (False, "2 on this page; no more follow.")):

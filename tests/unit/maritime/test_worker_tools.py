@@ -12,7 +12,7 @@ from dagwright_maritime.indices import Indices
 from dagwright_maritime.settings import MaritimeSettings
 
 
-def test_nine_worker_tools_with_matching_slots_are_loaded(tmp_path: Path) -> None:
+def test_nine_worker_tools_are_loaded_with_their_slots(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.user_tools.declarations().items()}
     slots = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}

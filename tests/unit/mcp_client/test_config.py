@@ -19,7 +19,7 @@ def test_programs_and_addresses_are_parsed_in_order(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     program = {"command": "npx", "args": ["-y", "server", "."], "env": {"LEVEL": "debug"}, "cwd": "sub"}
     address = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Team": "a"}}
-    # Keys of other MCP clients and disabled servers are ignored.
+    # Disabled servers, and keys of other MCP clients, are ignored.
     ignored_keys = {"type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
     disabled_entry = {"disabled": True, "nonsense": 1}
     entries = {"files": program, "remote": address, "plain": {"command": "x", **ignored_keys}, "off": disabled_entry}
@@ -110,7 +110,7 @@ def test_problem_is_reported_with_its_pointer(entry: Any, message: str, tmp_path
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],
 )
-def test_file_without_servers_is_rejected(text: str, message: str, tmp_path: Path) -> None:
+def test_unusable_file_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     with pytest.raises(ToolLoadError, match=r"There is no file .*servers\.json of MCP servers"):
         read_servers(file, variables())

@@ -1,4 +1,4 @@
-"""Calls of a real server that uses the official SDK: results, crashes, changed tools, secrets, and HTTP."""
+"""Calls to a real MCP server that uses the official SDK: results, crashes, changed tools, secrets, and HTTP."""
 
 import asyncio
 import os
@@ -118,7 +118,7 @@ async def test_result_is_the_content_of_the_response(servers: LoadedServers) -> 
     assert await call_tool(servers, "srv.picture") == expected
 
 
-async def test_call_has_an_idempotency_key_and_progress(servers: LoadedServers) -> None:
+async def test_call_sends_an_idempotency_key_and_receives_progress(servers: LoadedServers) -> None:
     assert await call_tool(servers, "srv.key") == "test-key"
     recorded_call = RecordedCall()
     assert await call_tool(servers, "srv.slow", recorded_call, seconds=0.3) == "done"
@@ -191,7 +191,7 @@ def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("delayed_stderr")
-async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: Path) -> None:
+async def test_call_fails_with_the_last_output_of_a_server_that_ends(tmp_path: Path) -> None:
     async with _new_server(tmp_path) as (servers, record_folder):
         assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': the server ended during the call, so the result is unknown; "
@@ -251,8 +251,8 @@ def test_server_that_ends_immediately_is_reported_with_its_last_output(tmp_path:
 
 def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
-    secret = f"{url.replace('://', '://ann:pw@')}?key=k"
-    first, second = _load_error(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
+    url_with_secrets = f"{url.replace('://', '://ann:pw@')}?key=k"
+    first, second = _load_error(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": url_with_secrets}).split("; ")
     assert first == f"the MCP server 'a': {MISSING_PROGRAM}"
     assert second == f"the MCP server 'b': {url} cannot be reached: All connection attempts failed"
 

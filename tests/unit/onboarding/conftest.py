@@ -23,7 +23,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with the tables of this version.
 
     Tests copy this file, because the migration of a new file takes 70 ms of CPU time.
@@ -36,12 +36,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def database(database_url: str, empty_store: Path) -> Iterator[EntityDatabase]:
+def database(database_url: str, empty_sqlite_file: Path) -> Iterator[EntityDatabase]:
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
         file = Path(url.database or "")
         file.parent.mkdir(mode=0o700)
-        shutil.copyfile(empty_store, file)
+        shutil.copyfile(empty_sqlite_file, file)
     database = EntityDatabase(database_url)
     yield database
     database.dispose()

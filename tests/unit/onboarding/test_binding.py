@@ -49,9 +49,9 @@ def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatab
     assert party_names(database) == ["Bob"]
 
 
-def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
-    session_party = party_with_id(bob.id, "person", known_as="@cbu")
-    [entry] = bind_parties(database, [session_party], key="k")
+def test_party_of_the_context_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
+    context_party = party_with_id(bob.id, "person", known_as="@cbu")
+    [entry] = bind_parties(database, [context_party], key="k")
     assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
     ids = (bob.id, "fund_x", "a\0b", "")
@@ -67,7 +67,7 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
         )
     ]
     deactivate(database, bob)
-    [entry] = bind_parties(database, [session_party], key="k")
+    [entry] = bind_parties(database, [context_party], key="k")
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
 

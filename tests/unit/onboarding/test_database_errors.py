@@ -26,7 +26,7 @@ ENSURE_ARGUMENTS = {"name": "Race Fund", "jurisdiction": "LU"}
 
 @pytest.fixture
 def database_file(tmp_path: Path) -> Path:
-    """A SQLite file of parties that has one company."""
+    """A SQLite file with one company."""
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     OnboardingVerbs(database).create_limited_company("k", name="Kite Ltd", jurisdiction="GB")
     database.dispose()
@@ -61,7 +61,7 @@ async def test_lookup_in_an_unusable_database_is_not_retried(database_file: Path
     assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 
-async def test_lookup_without_a_response_of_the_server_is_retried() -> None:
+async def test_lookup_is_retried_if_the_database_server_does_not_respond() -> None:
     registry = lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties"))
     failure = await _failure(registry, "find_party", FIND_ARGUMENTS)
     assert failure.message.startswith("the database reports an error: connection failed: ")

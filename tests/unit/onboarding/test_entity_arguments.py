@@ -1,4 +1,4 @@
-"""Lookups and references that an argument accepts, and problems with pointers for those that it rejects."""
+"""Lookups and references that an argument accepts or rejects. Each rejection has a pointer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def problems_of(document: dict[str, Any], *, tools: Mapping[str, ToolDeclaration
 
 
 def problems_of_intents(*intents: dict[str, Any]) -> list[tuple[str, str, str | None]]:
-    """Return pointer, message and hint of each problem; all are problems of arguments."""
+    """Return pointer, message and hint of each problem. All problems have the code `invalid_arguments`."""
     problems = problems_of({"intents": list(intents)}, tools=TOOLS)
     assert {problem.code for problem in problems} <= {"invalid_arguments"}
     return [(problem.pointer, problem.message, problem.hint) for problem in problems]

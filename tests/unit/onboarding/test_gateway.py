@@ -26,14 +26,14 @@ def add_parties(database: EntityDatabase, *keys: NaturalKey) -> list[str]:
     return database.write(lambda session: [add_party(session, key).id for key in keys])
 
 
-def person(jurisdiction: str, date_of_birth: str = "") -> NaturalKey:
+def john_smith_key(jurisdiction: str, date_of_birth: str = "") -> NaturalKey:
     return NaturalKey(PartyKind.PERSON, "John Smith", jurisdiction, date_of_birth)
 
 
 def test_latest_roles_distinguish_parties(
     database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
 ) -> None:
-    first, second = add_parties(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
+    first, second = add_parties(database, john_smith_key("GB", "1970-01-01"), john_smith_key("GB", "1980-01-01"))
     for number in range(4):
         fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
         verbs.assign_role(f"role-{number}", cbu_id=fund.id, entity_id=first, role="DIRECTOR")
@@ -74,15 +74,15 @@ def test_jurisdiction_narrows_the_hits(
     hits: dict[str | None, str],
     near_matches: dict[str | None, str],
 ) -> None:
-    """The expected matches are in order: jurisdiction -> reason."""
-    add_parties(database, person("GB"), person("US-DE"), person(""))
+    """`hits` and `near_matches` map the jurisdiction of each match to its reason, in the expected order."""
+    add_parties(database, john_smith_key("GB"), john_smith_key("US-DE"), john_smith_key(""))
     findings = gateway.find(search_text, "person", jurisdiction=jurisdiction)
     assert [(party.jurisdiction, party.reason) for party in findings.hits] == [*hits.items()]
     assert [(party.jurisdiction, party.reason) for party in findings.near_matches] == [*near_matches.items()]
 
 
 def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway: EntityGateway) -> None:
-    (party_id,) = add_parties(database, person(""))
+    (party_id,) = add_parties(database, john_smith_key(""))
     assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
 
     def change_party(session: Session) -> None:

@@ -22,7 +22,7 @@ LoadRows = Callable[..., Callable[..., Findings]]
 
 @pytest.fixture
 def load_rows(database: EntityDatabase, load: Load) -> LoadRows:
-    """Return a function that loads rows, and returns a function that searches the database."""
+    """A function that loads rows. Its result is a function that searches the database."""
 
     def load_and_return_search(*rows: str, header: str = "name,kind,aliases,status") -> Callable[..., Findings]:
         assert not load("\n".join([header, *rows])).rejected
@@ -83,7 +83,7 @@ WORD_STARTS = "contains words with these beginnings"
         ("Officer, Compliance", "role", ("Compliance officer", None, ANY_ORDER)),
     ],
 )
-def test_full_name_is_an_unambiguous_match(
+def test_full_name_or_identifier_is_an_unambiguous_match(
     example_database: EntityDatabase, search_text: str, entity_type: str, expected: tuple[str, str | None, str]
 ) -> None:
     findings = find(example_database, search_text, entity_type)
@@ -210,7 +210,7 @@ def test_party_with_another_legal_form_is_not_an_unambiguous_match(load_rows: Lo
     assert names_of(search("Gone Mill GmbH")) == ([], None, [])
 
 
-def test_order_of_words_and_legal_form_may_both_differ(load_rows: LoadRows) -> None:
+def test_word_order_and_spelling_of_the_legal_form_may_both_differ(load_rows: LoadRows) -> None:
     search = load_rows(
         "Blue Harbour S.à r.l.,company,,",
         "Blue Harbour Shipping S.à r.l.,company,,",
@@ -226,26 +226,30 @@ def test_order_of_words_and_legal_form_may_both_differ(load_rows: LoadRows) -> N
         "Fen Marsh GmbH,company,,",
     )
 
-    def lookup_of(text: str, kind: str = "company") -> Summary:
+    def lookup_summary(text: str, kind: str = "company") -> Summary:
         return summary_of(search(text, kind))
 
     blue_harbour = "Blue Harbour S.à r.l."
-    assert lookup_of("Harbour Blue SARL") == ([(blue_harbour, ANY_ORDER)], blue_harbour, [])
-    assert lookup_of("Harbour Blue") == ([(blue_harbour, ANY_ORDER)], blue_harbour, [])
-    assert lookup_of("Blue Harbour SARL") == ([(blue_harbour, WITHOUT_FORM)], blue_harbour, [])
-    assert lookup_of("Harbour Blue GmbH") == ([(blue_harbour, OTHER_FORM)], None, [])
+    assert lookup_summary("Harbour Blue SARL") == ([(blue_harbour, ANY_ORDER)], blue_harbour, [])
+    assert lookup_summary("Harbour Blue") == ([(blue_harbour, ANY_ORDER)], blue_harbour, [])
+    assert lookup_summary("Blue Harbour SARL") == ([(blue_harbour, WITHOUT_FORM)], blue_harbour, [])
+    assert lookup_summary("Harbour Blue GmbH") == ([(blue_harbour, OTHER_FORM)], None, [])
     apex = "Apex Holding Limited"
-    assert lookup_of("Holding Apex Ltd") == ([(apex, ANY_ORDER)], apex, [])
-    assert lookup_of("Mill Old Limited") == ([(apex, f"{ANY_ORDER} (an alias)")], apex, [])
+    assert lookup_summary("Holding Apex Ltd") == ([(apex, ANY_ORDER)], apex, [])
+    assert lookup_summary("Mill Old Limited") == ([(apex, f"{ANY_ORDER} (an alias)")], apex, [])
     # An inactive party with the name is reported, and no other party is an unambiguous match.
-    assert lookup_of("Nest Crow SARL") == ([("Crow Nest GmbH", OTHER_FORM)], None, [("Crow Nest Sàrl", ANY_ORDER)])
-    assert lookup_of("Lake Reed Limited") == ([("Reed Lake", ANY_ORDER)], None, [("Reed Lake Ltd", ANY_ORDER)])
-    assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{ANY_ORDER} (an alias)")])
-    assert lookup_of("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
-    assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", WITHOUT_FORM)])
+    assert lookup_summary("Nest Crow SARL") == ([("Crow Nest GmbH", OTHER_FORM)], None, [("Crow Nest Sàrl", ANY_ORDER)])
+    assert lookup_summary("Lake Reed Limited") == ([("Reed Lake", ANY_ORDER)], None, [("Reed Lake Ltd", ANY_ORDER)])
+    assert lookup_summary("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{ANY_ORDER} (an alias)")])
+    assert lookup_summary("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
+    assert lookup_summary("Smith, John", "person") == (
+        [("J. Smith", "other name")],
+        None,
+        [("Smith John", WITHOUT_FORM)],
+    )
     # Among several parties, the exact legal form takes precedence, then the exact word order.
-    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", WITHOUT_FORM)], "Fen Marsh Ltd", [])
-    assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", ANY_ORDER)], "Fen Marsh GmbH", [])
+    assert lookup_summary("Fen, Marsh Limited") == ([("Fen Marsh Ltd", WITHOUT_FORM)], "Fen Marsh Ltd", [])
+    assert lookup_summary("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", ANY_ORDER)], "Fen Marsh GmbH", [])
 
 
 def test_active_party_is_an_unambiguous_match_despite_an_inactive_namesake(load_rows: LoadRows) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from dagwright.database import migrations
 from dagwright.database.migrations import DatabaseUnusable, revision_of
-from dagwright_onboarding import database as store
+from dagwright_onboarding import database as database_module
 from dagwright_onboarding import search_index
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
@@ -154,13 +154,13 @@ PARTIES_OF_REVISION_0004 = (
 )
 """Id, name, status and core (the name without its legal form) of parties in a store of revision 0004.
 
-An inactive party has no row in the search index, except the last party: its row has no search words.
+Inactive parties have no row in the search index, except the last party, whose row has no search words.
 """
 
 
 def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
+        patch.setattr(database_module, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         open_database(url)
     engine = create_engine(make_url(url))
     active_words: set[str] = set()
@@ -187,7 +187,9 @@ def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     engine.dispose()
 
 
-def test_migrated_store_of_revision_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_found_in_a_migrated_store_of_revision_0004(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_store_of_revision_0004(database_url, monkeypatch)
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 2)
     database = EntityDatabase(database_url)
@@ -224,7 +226,7 @@ def test_store_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -
     engine.dispose()
 
 
-def test_names_are_migrated_in_batches_and_a_kill_loses_one_batch(
+def test_names_are_migrated_in_batches_and_an_interruption_loses_one_batch(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_store_before_migrations(database_url)

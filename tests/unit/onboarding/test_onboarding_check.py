@@ -151,9 +151,9 @@ def test_catalogue_file_is_up_to_date() -> None:
     assert CATALOGUE_FILE.read_text(encoding="utf-8") == catalogue_text()
 
 
-def test_catalogue_lists_every_verb_but_not_the_undo_tool() -> None:
-    hidden_tools = {"onboarding.undo", "find_party", "bind_parties"}
-    assert list(VERBS) == [name for name in TOOLS if name not in hidden_tools]
+def test_catalogue_lists_every_verb_but_no_undo_or_lookup_tools() -> None:
+    other_tools = {"onboarding.undo", "find_party", "bind_parties"}
+    assert list(VERBS) == [name for name in TOOLS if name not in other_tools]
     for name, details in VERBS.items():
         assert details["effects"] == TOOLS[name].effects
         assert details.get("undo") == TOOLS[name].undo

@@ -88,41 +88,45 @@ INVALID_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("'CUSTODIE'; did you mean 'CUSTODY'?", "cbu.add-product", {"cbu_id": "FUND", "product": "CUSTODIE"}),
     ("can have products, not company 'ManCo' (LU)", "cbu.add-product", {"cbu_id": "CO", "product": "CUSTODY"}),
     ("entity-id: no party has the id ''", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "", "role": "TRUSTEE"}),
-    ("Unknown role 'KING'. Known roles: DI", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
-    ("a company, not at person", "cbu.assign-role", {"cbu_id": "MAN", "entity_id": "CO", "role": "TRUSTEE"}),
+    (
+        "Unknown role 'KING'. Known roles: DI",
+        "cbu.assign-role",
+        {"cbu_id": "CO", "entity_id": "PERSON", "role": "KING"},
+    ),
+    ("a company, not at person", "cbu.assign-role", {"cbu_id": "PERSON", "entity_id": "CO", "role": "TRUSTEE"}),
     ("cannot have a role at itself", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "CO", "role": "TRUSTEE"}),
     ("must be a person, got", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"}),
     ("manco-id: no party has the id 'x'", "cbu.ensure", {"name": "New", "manco_id": "x"}),
-    ("the management company must be a company, got person", "cbu.ensure", {"name": "New", "manco_id": "MAN"}),
-    ("the parent must be a company or fund", "cbu.ensure", {"name": "New", "parent_entity_id": "MAN"}),
+    ("the management company must be a company, got person", "cbu.ensure", {"name": "New", "manco_id": "PERSON"}),
+    ("the parent must be a company or fund", "cbu.ensure", {"name": "New", "parent_entity_id": "PERSON"}),
     ("cannot be its own related party", "cbu.ensure", {"name": "Fund", "related_to": "FUND"}),
     ("fund 'Fund' (LU) is a 'fund', not a 'trust'", "cbu.ensure", {"name": "Fund", "client_type": "Trust"}),
     ("client type '?' is not a short word", "cbu.ensure", {"name": "Fund", "client_type": "?"}),
     ("date-of-birth '1970-02-30' is not a", "entity.create-person", {"name": "Ann", "date_of_birth": "1970-02-30"}),
     ("date-of-birth 2099-12-31 is in", "entity.create-person", {"name": "Ann", "date_of_birth": "2099-12-31"}),
     ("already exists; look that person up, or give jurisdiction", "entity.create-person", {"name": "John Smith"}),
-    ("cbu-id: expected a fund or a company, got person", "cbu.get", {"cbu_id": "MAN"}),
+    ("cbu-id: expected a fund or a company, got person", "cbu.get", {"cbu_id": "PERSON"}),
     ("cbu-id: no party has the id 'x'", "cbu.get", {"cbu_id": "x"}),
-    ("Unknown role 'KING'", "cbu.remove-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
+    ("Unknown role 'KING'", "cbu.remove-role", {"cbu_id": "CO", "entity_id": "PERSON", "role": "KING"}),
     ("Unknown product 'GOLD'", "cbu.remove-product", {"cbu_id": "FUND", "product": "GOLD"}),
     ("Unknown link 'SISTER'", "cbu.link", {"cbu_id": "FUND", "entity_id": "CO", "link": "SISTER"}),
     ("cannot be its own parent", "cbu.link", {"cbu_id": "FUND", "entity_id": "FUND", "link": "PARENT"}),
-    ("expected a fund or a company", "cbu.link", {"cbu_id": "MAN", "entity_id": "CO", "link": "RELATED"}),
-    ("related party must be a company or", "cbu.link", {"cbu_id": "FUND", "entity_id": "MAN", "link": "RELATED"}),
+    ("expected a fund or a company", "cbu.link", {"cbu_id": "PERSON", "entity_id": "CO", "link": "RELATED"}),
+    ("related party must be a company or", "cbu.link", {"cbu_id": "FUND", "entity_id": "PERSON", "link": "RELATED"}),
     ("not an ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
     ("the name is empty", "entity.create-limited-company", {"name": "  ", "jurisdiction": "LU"}),
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
     ("the name has 301 characters", "entity.create-limited-company", {"name": "n" * 301, "jurisdiction": "LU"}),
 ]
-"""Expected part of the message, verb and arguments.
+"""Each entry has a part of the expected message, the verb, and the arguments of the verb.
 
-The test replaces `FUND`, `CO` and `MAN` by the ids of a fund, a company and a person.
+The test replaces `FUND`, `CO` and `PERSON` by the ids of a fund, a company and a person.
 """
 
 
 def test_invalid_arguments_are_reported_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     ids = {
-        "MAN": add_person(database, "John Smith"),
+        "PERSON": add_person(database, "John Smith"),
         "CO": verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU").id,
         "FUND": verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", "fund")).id,
     }

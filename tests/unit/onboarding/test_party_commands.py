@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
-    """Return a function that calls a command, and returns the exit code, stdout and stderr."""
+    """A function that calls a command. Its result is the exit code, stdout and stderr."""
 
     def call_command(command: Callable[..., int], argument: Any, *, is_json: bool = False) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -342,6 +342,7 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
 def store_content(session: Session) -> list[object]:
     """Return the content of a store without random ids."""
     parties = {party.id: party for party in session.scalars(select(Party))}
+    # An id from a file starts with `i`; all other ids are random.
     facts = {key: (party.kind, party.name, party.jurisdiction, party.distinguisher) for key, party in parties.items()}
     return [
         sorted(

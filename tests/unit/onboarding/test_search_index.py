@@ -20,8 +20,8 @@ def add_parties(database: EntityDatabase, *names: str, kind: PartyKind = PartyKi
     return database.write(lambda session: [add_party(session, NaturalKey(kind, name)).id for name in names])
 
 
-def file_of(*names: str, kind: str = "company") -> str:
-    """Return a file of parties. Loading it is faster than separate additions."""
+def csv_of(*names: str, kind: str = "company") -> str:
+    """Return the content of a file of parties. Loading this file is faster than separate additions."""
     return "name,kind\n" + "".join(f"{name},{kind}\n" for name in names)
 
 
@@ -134,14 +134,14 @@ def test_short_words_and_special_characters_are_found(
 
 
 def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, load: Load) -> None:
-    load(file_of(*(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle"))
+    load(csv_of(*(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle"))
     near_matches = find(database, "Rokwood Castel").near_matches
     assert [(hit.name, hit.reason) for hit in near_matches] == [("Rookwood Castle", "different spelling")]
 
 
 def test_misspelled_name_is_found_among_many_with_a_common_word(database: EntityDatabase, load: Load) -> None:
     other_names = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
-    load(file_of(*other_names, "John Smithfield", kind="person"))
+    load(csv_of(*other_names, "John Smithfield", kind="person"))
     texts_by_error = {
         "letters swapped": "Jhon Smithfield",
         "a missing letter": "Jon Smithfield",
@@ -177,7 +177,7 @@ def test_name_is_similar_if_two_words_are_written_as_one(database: EntityDatabas
 
 
 def test_similar_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, load: Load) -> None:
-    load(file_of(*(f"Harbour {number}" for number in range(520))))
+    load(csv_of(*(f"Harbour {number}" for number in range(520))))
     add_parties(database, "Harbour Fund", kind=PartyKind.FUND)
     assert [hit.name for hit in find(database, "Harbuor Fnd", "fund").near_matches] == ["Harbour Fund"]
 
@@ -202,7 +202,7 @@ def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDat
 
 
 def test_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, load: Load) -> None:
-    load(file_of(*(f"Harbour {number}" for number in range(1_050))))
+    load(csv_of(*(f"Harbour {number}" for number in range(1_050))))
     add_parties(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
     assert find_names(database, "harbour", "fund") == ["Harbour Long Name Of A Fund"]
 

@@ -59,7 +59,7 @@ async def test_output_of_maven_is_reported_and_nothing_is_stored(program_folder:
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
 
-async def test_concurrent_requests_build_the_program_once(program_folder: Path, tmp_path: Path) -> None:
+async def test_concurrent_calls_build_the_program_once(program_folder: Path, tmp_path: Path) -> None:
     maven_script = f"echo built >>{tmp_path}/builds\n{_MAVEN_SCRIPT}"
     write_scripts(program_folder, java="", mvn=maven_script, javac=_JAVAC_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
@@ -73,7 +73,9 @@ async def test_program_cannot_be_installed_without_a_checkout(tmp_path: Path) ->
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
-async def test_server_that_ends_at_once_is_reported_with_its_log(program_folder: Path, tmp_path: Path) -> None:
+async def test_server_that_ends_at_once_is_reported_with_the_log_of_this_start(
+    program_folder: Path, tmp_path: Path
+) -> None:
     write_scripts(program_folder, mvn=_MAVEN_SCRIPT, javac=_JAVAC_SCRIPT, java="echo output of an earlier start")
     local_search = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):
@@ -100,7 +102,7 @@ def test_configured_address_is_used_and_shown_without_its_password(tmp_path: Pat
 
 
 @pytest.mark.parametrize("folder", ["state", "state/deeper"])
-async def test_state_folder_that_is_a_file_is_reported_in_a_sentence(tmp_path: Path, folder: str) -> None:
+async def test_state_folder_that_is_a_file_is_reported(tmp_path: Path, folder: str) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
     local_search = LocalSearch(tmp_path / folder, tmp_path)
     with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*: Not a directory$"):
@@ -127,7 +129,7 @@ def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest
         (["maritime", "load"], 4, "the state folder cannot be used: "),
     ],
 )
-def test_commands_report_in_a_sentence_that_the_state_folder_is_a_file(
+def test_commands_print_a_message_if_the_state_folder_is_a_file(
     arguments: list[str],
     exit_code: int,
     message_start: str,

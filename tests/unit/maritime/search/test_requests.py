@@ -100,8 +100,8 @@ def test_repeated_reason_is_reported_once() -> None:
     inner_cause = {"type": "illegal_argument_exception", "reason": reason}
     error = shards_error(400, "parse_exception", f"{reason}: [{reason}]", caused_by=inner_cause)
     assert str(translate_error(error, "goods-a")) == f"{REJECTION} 400: {reason}"
-    error_with_a_short_reason = transport_error(400, "parse_exception", "[b] is not [a]: [b]")
-    assert str(translate_error(error_with_a_short_reason, "goods-a")).endswith("400: [b] is not [a]: [b]")
+    error_with_a_partial_repetition = transport_error(400, "parse_exception", "[b] is not [a]: [b]")
+    assert str(translate_error(error_with_a_partial_repetition, "goods-a")).endswith("400: [b] is not [a]: [b]")
 
 
 class SlowClient:

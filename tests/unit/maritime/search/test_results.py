@@ -15,7 +15,7 @@ def parsed_response(
     limits: QueryLimits | None = None,
     **fields: Any,
 ) -> SearchResult:
-    """Parse a response of the server that has these documents, groups and other fields."""
+    """Parse a response with these documents, groups and other fields."""
     hits = [{"_source": document, "sort": [number]} for number, document in enumerate(documents)]
     body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": hits}, **fields}
     if groups is not None:

@@ -107,7 +107,7 @@ def test_nested_groups_and_overall_figures_have_separate_tables() -> None:
     )
 
 
-def test_filters_with_a_single_group_are_rows_of_the_same_table() -> None:
+def test_aggregations_with_a_single_group_share_a_table() -> None:
     maersk, evergreen = ({"doc_count": n, "volume": {"value": n + 2.0}} for n in (3, 2))
     groups = {"maersk": maersk, "evergreen": evergreen}
     assert group_tables(groups, rows=20) == (
@@ -149,7 +149,7 @@ def test_average_of_booleans_is_a_number() -> None:
     assert group_tables(groups, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
 
 
-def test_missing_groups_are_reported_and_excess_tables_counted() -> None:
+def test_empty_list_of_groups_is_reported_and_excess_tables_are_counted() -> None:
     assert group_tables({"by": {"buckets": []}}, rows=20) == "There are no groups."
     many_groups: dict[str, Any] = {f"g{number}": {"buckets": []} for number in range(MAX_TABLES + 2)}
     assert group_tables(many_groups, rows=20).endswith("2 more tables are not shown.")
