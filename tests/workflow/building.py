@@ -1,4 +1,4 @@
-"""Fixture types, nodes and checks of ended runs that workflow tests share."""
+"""Helpers that workflow tests share: fixture types, nodes, and checks of ended runs."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +13,7 @@ from tests.support.runs import Document, Handle, Runs, document_of, with_run_err
 from tests.support.tools import CallHarness
 
 ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
-"""A function that serves runs with a scripted model, and yields the model server and the runs: see `scripted_runs`."""
+"""A function that serves runs with a scripted model: see `scripted_runs`."""
 
 
 class Gate:
@@ -77,8 +77,11 @@ def pure_node(node_id: str, left: Any, right: Any = 1, **fields: Any) -> Documen
     return {"id": node_id, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
 
 
-def value_of(number: int) -> int:
-    """Return the value of the node `n<number>`: 2 for `n0`, else 1 more than the value of `n<number // 2>`."""
+def binary_tree_value(number: int) -> int:
+    """Return the value of the node `n<number>` in a plan whose nodes form a binary tree.
+
+    The value of `n0` is 2. The value of each other node is 1 more than the value of `n<number // 2>`.
+    """
     return number.bit_length() + 2
 
 

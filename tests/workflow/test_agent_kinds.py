@@ -64,7 +64,9 @@ def agent_node(node_id: str, name: str, objective: str, *dependencies: str, **fi
     return {"id": node_id, "agent": name, "objective": objective, "depends_on": list(dependencies), **fields}
 
 
-async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
+async def test_class_agent_receives_results_in_the_order_of_its_dependencies_and_reports_its_usage(
+    client: Client, tmp_path: Path
+) -> None:
     plan = plan_of(
         call_node("a", "echo", n=1),
         call_node("b", "echo", n=2),
@@ -84,7 +86,9 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
     assert (usage["calls"], usage["prompt_tokens"], usage["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_called_stored_agent_has_the_version_of_the_plan_check(client: Client, tmp_path: Path) -> None:
+async def test_stored_agent_is_called_in_the_version_that_the_plan_was_checked_with(
+    client: Client, tmp_path: Path
+) -> None:
     with (
         agent_service(ServiceResponse(body={"result": "first"})) as first_service,
         agent_service(ServiceResponse(body={"result": "second"})) as second_service,

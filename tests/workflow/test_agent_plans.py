@@ -83,7 +83,7 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
     assert "[… cut here: 40,017 of 100,017 characters are omitted]" in result
 
 
-async def test_concurrent_runs_call_the_model_of_their_options(serve_script: ServeScript) -> None:
+async def test_each_concurrent_run_calls_the_model_of_its_options(serve_script: ServeScript) -> None:
     plan = {"nodes": [{"id": "say", "agent": "writer", "objective": "Say who you are."}]}
     steps = [step(f"I am {name}.", model=name) for name in ("large", "tiny")]
     async with serve_script(*steps) as (model, runs):

@@ -6,7 +6,7 @@ from dagwright.core.model.states import NodeError
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls.model_requests import OutputSchema
 from tests.support.runs import failed_node
-from tests.workflow.driving import TOOLS, LocalRun, tool_calls
+from tests.workflow.local_run import TOOLS, LocalRun, tool_calls
 
 
 def agent_run(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> LocalRun:

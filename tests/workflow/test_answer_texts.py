@@ -18,12 +18,12 @@ from tests.workflow.building import ServeScript
 pytestmark = pytest.mark.server
 
 ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes, and leave a little earlier."
-_EVENTS_OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
+_COMPARED_EVENT_TYPES = frozenset(EventType.values()) - {
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
 }
-"""Types of all events except those of workflow tasks. The number of workflow tasks varies."""
+"""All event types except the types of workflow task events, because the number of workflow tasks varies."""
 
 
 async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: ServeScript) -> None:
@@ -113,7 +113,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
     plan = plan_text(call_node("one", "echo", weather="rain"))
     answer = slow(text(ANSWER_TEXT), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=0.05)
-    event_types = []
+    compared_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
             handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo", max_replans=0))
@@ -122,6 +122,6 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
             if reader is not None:
                 assert await reader.complete_text(ANSWER_TEXT) == ANSWER_TEXT
                 assert len(reader.chunks) > 1
-            events = [event.event_type for event in (await handle.fetch_history()).events]
-            event_types.append(sorted(event for event in events if event in _EVENTS_OF_CALLS_AND_MESSAGES))
-    assert event_types[0] == event_types[1]
+            all_event_types = [event.event_type for event in (await handle.fetch_history()).events]
+            compared_types.append(sorted(kind for kind in all_event_types if kind in _COMPARED_EVENT_TYPES))
+    assert compared_types[0] == compared_types[1]

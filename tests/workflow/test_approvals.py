@@ -1,4 +1,4 @@
-"""Requests to people without human nodes: for approvals, failures, running tools and missing inputs."""
+"""Requests to people that no human node opens: for approvals, failures, running tools and missing inputs."""
 
 from typing import Any
 from unittest.mock import patch

@@ -36,7 +36,7 @@ def plan_with_agents(*names: str) -> CompiledPlan:
     return CompiledPlan(tuple(nodes))
 
 
-async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
+async def wait_for_budget_request(runs: Runs, handle: Handle) -> RunView:
     """Wait until a run requests more budget, and return its view."""
 
     def has_request(view: RunView) -> bool:
@@ -47,6 +47,7 @@ async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
+    """Return the number of model calls of a run, the number of tokens, and the number of tokens of each agent."""
     usage = (await document_of(handle))["usage"]
     agents = {name: agent_usage["tokens"] for name, agent_usage in usage.get("agents", {}).items()}
     return usage["calls"], usage["tokens"], agents
@@ -56,7 +57,7 @@ async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_scrip
     answers = [completion_of_100_tokens("one"), completion_of_100_tokens("two"), completion_of_100_tokens("three")]
     async with serve_script(*answers) as (model, runs):
         handle = await runs.start_compiled_plan(plan_with_agents("a", "b", "c"), budget={"calls": 2})
-        view = await wait_for_request(runs, handle)
+        view = await wait_for_budget_request(runs, handle)
         assert view.scheduler is not None
         (request,) = view.scheduler.features.feedback.requests.open.values()
         expected = ("budget", "The budget of the run is used up (calls: 2 of 2 used)")
@@ -81,7 +82,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         ]
         plan = CompiledPlan((*plan_with_agents("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
         handle = await runs.start_compiled_plan(plan, budget={"calls": 1})
-        await wait_for_request(runs, handle)
+        await wait_for_budget_request(runs, handle)
 
         await wait_for_node(runs, handle, "s39", "completed")
         assert (await view_of(runs, handle)).run_id != handle.first_execution_run_id
@@ -119,7 +120,7 @@ async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
     async with serve_script(completion_of_100_tokens("one")) as (_, runs):
         handle = await runs.start_compiled_plan(plan_with_agents("a", "b"), budget={"calls": 1})
-        await wait_for_request(runs, handle)
+        await wait_for_budget_request(runs, handle)
         view = await view_of(runs, handle)
         assert view.scheduler is not None
         [waiting_node] = [
@@ -130,8 +131,8 @@ async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
         await wait_for_view(runs.client, child.id, lambda view: view.is_closed)
         document = await document_of(child)
-        fields = replace(await view_of(runs, child), closing_document=None, error=None).document()
-        reason = fields["nodes"]["turn1"]["reason"]
+        document_from_history = replace(await view_of(runs, child), closing_document=None, error=None).document()
+        reason = document_from_history["nodes"]["turn1"]["reason"]
         assert reason == "not started: the parent run, which holds the budget, no longer exists"
         assert document["error"]["message"].startswith("'turn1' was skipped: not started: the parent run")
         await check_histories(runs.client, child)
@@ -148,7 +149,7 @@ async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Ser
             ({}, {"c": {"money": "1e999999"}}),
         ):
             await handle.signal("budget_report", {"task": "a", "claims": claims, "settled": settled})
-        view = await wait_for_request(runs, handle)
+        view = await wait_for_budget_request(runs, handle)
         assert sum(note["code"] == "message_rejected" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
         assert (await checked_document(runs, handle))["status"] == "completed"

@@ -51,14 +51,14 @@ def chain(name: str, length: int) -> list[dict[str, Any]]:
 
 
 async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
-    """Return the status of every node as a reader shows it."""
+    """Return the status of every node as `RunReader` reports it."""
     view = await view_of(runs, handle)
     assert view.scheduler is not None
     return {node.id: record.status.value for node, record in view.scheduler.state.visible_nodes()}
 
 
 @without_cache
-async def test_short_calls_are_one_activity(
+async def test_chain_of_short_calls_runs_in_one_activity(
     runs: Runs, harness: CallHarness, unique_name: str, long_batches: None
 ) -> None:
     handle = await runs.start({"nodes": chain(unique_name, 50), "output": "{{n49.result}}"})
@@ -76,7 +76,9 @@ async def test_short_calls_are_one_activity(
     assert await read_activity_ids(handle) == ["~batch from n0"]
 
 
-async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, harness: CallHarness, unique_name: str) -> None:
+async def test_nodes_of_a_batch_can_be_completed_skipped_failed_or_blocked(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = plan_of(
         short_node("a", unique_name, "{{PLACEHOLDER_n}}"),
         short_node("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),

@@ -61,7 +61,10 @@ async def served_runs(
         yield runs
 
 
-def make_node(node_id: str, unique_name: str, *dependencies: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
+def ledger_node(
+    node_id: str, unique_name: str, *dependencies: str, tool: str = "make", **fields: Any
+) -> dict[str, Any]:
+    """Return a node that calls a tool of `Ledger`."""
     return {
         "id": node_id,
         "tool": tool,
@@ -79,14 +82,14 @@ def plan_of(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"nodes": list(nodes), **fields}
 
 
-def states(document: Document) -> dict[str, str]:
+def node_statuses(document: Document) -> dict[str, str]:
     return {node_id: node["status"] for node_id, node in document["nodes"].items()}
 
 
 async def test_failed_run_compensates_its_calls_in_reverse_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    node_b = make_node("b", unique_name)
+    node_b = ledger_node("b", unique_name)
     node_b["arguments"]["after"] = "{{a.result.id}}"
-    handle = await runs.start(plan_of(make_node("a", unique_name), node_b, failing_node("b")), compensate=True)
+    handle = await runs.start(plan_of(ledger_node("a", unique_name), node_b, failing_node("b")), compensate=True)
     document = await document_of(handle)
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert ledger.undo_arguments[f"{unique_name}:b"] == {
@@ -94,7 +97,7 @@ async def test_failed_run_compensates_its_calls_in_reverse_order(runs: Runs, led
         "result": {"id": f"{unique_name}:b"},
     }
     expected = {"a": "completed", "b": "completed", "refuse": "failed", "undo b": "completed", "undo a": "completed"}
-    assert states(document) == expected
+    assert node_statuses(document) == expected
     assert (document["status"], document["output"]) == ("failed", None)
     message = "compensated 2 calls"
     assert document["error"]["message"] == f"'refuse' failed: no; {message}"
@@ -106,16 +109,18 @@ async def test_failed_run_compensates_its_calls_in_reverse_order(runs: Runs, led
     assert compensated_by == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
     view = await view_of(runs, handle)
-    assert states(view.document_with_refs()) == states(document)
+    assert node_statuses(view.document_with_refs()) == node_statuses(document)
     # The counts include the nodes of the plan, but no compensation nodes.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+async def test_fail_fast_prevents_the_calls_that_later_workflow_tasks_would_schedule(
+    runs: Runs, ledger: Ledger, unique_name: str
+) -> None:
     arguments = {"name": unique_name, "value": "{{PLACEHOLDER_large}}"}
     large_nodes = [tool_node(f"n{n}", "short", "a", arguments=arguments) for n in range(40)]
     plan = plan_of(
-        make_node("a", unique_name), failing_node("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast"
+        ledger_node("a", unique_name), failing_node("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast"
     )
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
@@ -128,18 +133,20 @@ async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger:
 async def test_cancellation_through_temporal_ends_the_run_without_compensation(
     runs: Runs, ledger: Ledger, unique_name: str
 ) -> None:
-    plan = plan_of(make_node("a", unique_name), make_node("b", unique_name, "a", tool="make_and_hold", heartbeat="1s"))
+    plan = plan_of(
+        ledger_node("a", unique_name), ledger_node("b", unique_name, "a", tool="make_and_hold", heartbeat="1s")
+    )
     handle = await runs.start(plan, compensate=True)
     await eventually(lambda: f"{unique_name}:b" in ledger.entered)
     await handle.cancel()
     document = await document_of(handle)
-    assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
+    assert (document["status"], node_statuses(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
     assert ledger.steps_of(unique_name) == ["+a", "+b"]
     assert [note["message"] for note in document["notes"]][-2:] == [
         "'a' was not compensated: the run was stopped immediately",
         "'b' was not compensated: the run was stopped immediately",
     ]
-    assert states((await view_of(runs, handle)).document_with_refs()) == states(document)
+    assert node_statuses((await view_of(runs, handle)).document_with_refs()) == node_statuses(document)
 
 
 def sub_plan(node_id: str, *nodes: dict[str, Any], dependencies: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -147,16 +154,16 @@ def sub_plan(node_id: str, *nodes: dict[str, Any], dependencies: tuple[str, ...]
 
 
 async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    inner_sub_plan = sub_plan("inner", make_node("c", unique_name))
+    inner_sub_plan = sub_plan("inner", ledger_node("c", unique_name))
     outer_sub_plan = sub_plan(
-        "child", make_node("b", unique_name), {**inner_sub_plan, "depends_on": ["b"]}, dependencies=("a",)
+        "child", ledger_node("b", unique_name), {**inner_sub_plan, "depends_on": ["b"]}, dependencies=("a",)
     )
     reading_sub_plan = sub_plan("reading", call_node("r", "echo", value=1))
     handle = await runs.start(
         plan_of(
-            make_node("a", unique_name),
+            ledger_node("a", unique_name),
             outer_sub_plan,
-            make_node("d", unique_name, "child"),
+            ledger_node("d", unique_name, "child"),
             reading_sub_plan,
             failing_node("d", "reading"),
         ),
@@ -170,17 +177,22 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
     child_view = [view async for view in RunReader(runs.client, f"{handle.id}/undo child").follow()][-1]
     fields = child_view.document_with_refs()
     assert (fields["status"], fields["error"], fields["output"]) == ("completed", None, None)
-    assert states(fields) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
+    assert node_statuses(fields) == {
+        "b": "completed",
+        "inner": "completed",
+        "undo inner": "completed",
+        "undo b": "completed",
+    }
 
 
 async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    failing_sub_plan = sub_plan("child", make_node("b", unique_name), failing_node("b"), dependencies=("a",))
-    plan = plan_of(make_node("a", unique_name), failing_sub_plan)
+    failing_sub_plan = sub_plan("child", ledger_node("b", unique_name), failing_node("b"), dependencies=("a",))
+    plan = plan_of(ledger_node("a", unique_name), failing_sub_plan)
     document = await document_of(await runs.start(plan, compensate=True))
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
-    assert states(document)["undo child"] == "completed"
+    assert node_statuses(document)["undo child"] == "completed"
     held_sub_plan = sub_plan(
-        "held", make_node("x", unique_name), make_node("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
+        "held", ledger_node("x", unique_name), ledger_node("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
     )
     handle = await runs.start(plan_of(held_sub_plan), compensate=True)
     await eventually(lambda: f"{unique_name}:y" in ledger.entered)
@@ -198,15 +210,15 @@ async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, 
         for_each=list(range(item_count)),
         arguments={"name": f"{unique_name}:{{{{item}}}}", "after": "{{first.result.id}}"},
     )
-    plan = plan_of(make_node("first", unique_name), map_node, failing_node("m"))
+    plan = plan_of(ledger_node("first", unique_name), map_node, failing_node("m"))
     document = await document_of(await runs.start(plan, compensate=True))
     first_step, *steps, last_step = ledger.steps_of(unique_name)
     assert (first_step, last_step) == ("+first", "-first")
     assert sorted(steps[:item_count]) == sorted(f"+{number}" for number in range(item_count))
     assert sorted(steps[item_count:]) == sorted(f"-{number}" for number in range(item_count))
-    undo_states = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
-    assert len(undo_states) > 1
-    assert set(undo_states.values()) == {"completed"}
+    undo_statuses = {name: status for name, status in node_statuses(document).items() if name.startswith("undo m[")}
+    assert len(undo_statuses) > 1
+    assert set(undo_statuses.values()) == {"completed"}
 
 
 _ALLOW_MAKE = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
@@ -251,7 +263,7 @@ async def test_compensation_continues_as_new(
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"
     assert ledger.steps_of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
-    assert states(view.document_with_refs()) == states(document)
+    assert node_statuses(view.document_with_refs()) == node_statuses(document)
 
 
 @pytest.mark.usefixtures("low_history_limits")
@@ -285,4 +297,4 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
         assert document["error"]["message"].endswith(f"; compensated {len(made_names)} calls")
-    assert states(view.document_with_refs()) == states(document)
+    assert node_statuses(view.document_with_refs()) == node_statuses(document)

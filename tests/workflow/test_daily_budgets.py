@@ -33,7 +33,7 @@ async def _start(runs: Runs, owner: str) -> Handle:
 async def test_runs_of_an_owner_share_a_daily_budget(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A waiting call requests again every second, so the call starts soon after the budget is raised.
+    # A waiting call asks the limit again every second, so the call starts soon after the budget is raised.
     monkeypatch.setattr(limit_state, "MAX_ESTIMATE_S", 1.0)
     owner = f"ann-{uuid4().hex[:8]}"
     subject = Subject("owner", owner)

@@ -30,10 +30,10 @@ _FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
 async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
-        tool_node("third", "flaky", arguments={"until": 3}, retry=_FAST_RETRY),
-        tool_node("fourth", "flaky", arguments={"until": 4}, retry=_FAST_RETRY),
+        tool_node("completes_at_third_attempt", "flaky", arguments={"until": 3}, retry=_FAST_RETRY),
+        tool_node("needs_fourth_attempt", "flaky", arguments={"until": 4}, retry=_FAST_RETRY),
         tool_node("single_attempt", "flaky", arguments={"until": 2}, retry={"max_attempts": 1}),
-        tool_node("final", "fail", retry=_FAST_RETRY),
+        tool_node("not_retryable", "fail", retry=_FAST_RETRY),
         # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
         tool_node(
             "shortened",
@@ -43,10 +43,10 @@ async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None
         ),
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
-        "third": completed_node(3, attempts=3),
-        "fourth": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
+        "completes_at_third_attempt": completed_node(3, attempts=3),
+        "needs_fourth_attempt": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
         "single_attempt": failed_node("tool_failed: RuntimeError: attempt 1"),
-        "final": failed_node("tool_failed: no"),
+        "not_retryable": failed_node("tool_failed: no"),
         "shortened": completed_node(3, attempts=3),
     }
 

@@ -56,7 +56,7 @@ STEPS = (
 
 
 ALLOW_FILE_SEARCH = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *ASK_FOR_CHANGES.rules))
-"""Without this policy, the search of files would need an approval, because the objective does not name the files."""
+"""Without this policy, the call of `search_files` needs an approval, because the objective does not name all files."""
 
 
 async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_path: Path) -> None:
@@ -86,13 +86,22 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
         "code_analyzer": ("completed", "It doubles a number."),
     }
     last_messages = [call.messages[-1]["content"] for call in model.calls]
-    expected = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
-    calls_without_text = [
+    expected_texts = {
+        1: "1402",
+        3: "1402",
+        5: "airline",
+        6: "hotel",
+        7: "price",
+        12: "small.py",
+        13: "small.py",
+        14: "2 * n",
+    }
+    calls_without_expected_text = [
         number
-        for number, expected_text in expected.items()
+        for number, expected_text in expected_texts.items()
         if expected_text.casefold() not in str(last_messages[number]).casefold()
     ]
-    assert calls_without_text == []
+    assert calls_without_expected_text == []
 
 
 async def test_paris_example_finds_a_flight_a_hotel_and_activities(client: Client, tmp_path: Path) -> None:

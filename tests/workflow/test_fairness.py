@@ -60,7 +60,9 @@ async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float)
         runs.include_in_checks(runs.client.get_workflow_handle(run.workflow_id))
 
 
-async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client, runs: Runs, tmp_path: Path) -> None:
+async def test_owners_with_a_backlog_are_served_in_proportion_to_their_weights(
+    client: Client, runs: Runs, tmp_path: Path
+) -> None:
     queue, called_owners = f"count-{uuid4().hex}", list[str]()
 
     @activity.defn(name="count")

@@ -90,8 +90,8 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
     assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
-async def test_new_request_during_an_open_request_adds_a_command_to_history(runs: Runs) -> None:
-    """Without a command, a replay could apply the answer before the request."""
+async def test_new_request_during_an_open_request_adds_a_temporal_command_to_history(runs: Runs) -> None:
+    """Without this command, a replay could apply the answer before the request is open."""
     map_node = tool_node("later", "echo", for_each=[1, 2])
     human_map_node = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
     handle = await runs.start({"nodes": [human_node("first"), map_node, human_map_node]})

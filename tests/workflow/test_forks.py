@@ -97,7 +97,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(
     assert outcomes_of((await RunReader(runs.client, second_run.id).read()).document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_keys_of_failed_calls(
+async def test_fork_of_a_failed_run_keeps_the_idempotency_keys_of_failed_calls(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     plan = plan_of(

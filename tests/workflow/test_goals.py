@@ -24,11 +24,13 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-TWO_NODE_PLAN = plan_text(call_node("a", "plus", left=1, right=2), call_node("b", "plus", left="{{a.result}}", right=4))
+TWO_NODE_PLAN_TEXT = plan_text(
+    call_node("a", "plus", left=1, right=2), call_node("b", "plus", left="{{a.result}}", right=4)
+)
 
 
 async def test_text_request_is_planned_executed_and_answered(serve_script: ServeScript) -> None:
-    async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
+    async with serve_script(TWO_NODE_PLAN_TEXT, "It is 7.") as (server, runs):
         document = await goal_document(runs, "Add 1, 2 and 4.", "plus", "echo")
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
     assert (document["status"], document["output"], [*document["nodes"]]) == expected
@@ -60,7 +62,7 @@ async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_scr
 
 async def test_text_request_can_be_started_with_a_raw_message(serve_script: ServeScript) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
-    async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
+    async with serve_script(TWO_NODE_PLAN_TEXT, "It is 7.") as (server, runs):
         document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
     assert (document["status"], document["output"]) == ("completed", "It is 7.")
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
@@ -103,8 +105,8 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
 
 # Invalid requests and plans.
 
-BRACES = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
-ONE_NODE_PLAN = plan_text(call_node("a", "plus", left=2, right=3))
+REFERENCES_TEXT = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
+ONE_NODE_PLAN_TEXT = plan_text(call_node("a", "plus", left=2, right=3))
 
 
 @pytest.fixture
@@ -114,61 +116,65 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: ServeScript) -> None:
-    request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
-    async with serve_script(ONE_NODE_PLAN, "5 \x00\U0001f98a") as (server, runs):
+    request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + REFERENCES_TEXT
+    async with serve_script(ONE_NODE_PLAN_TEXT, "5 \x00\U0001f98a") as (server, runs):
         document = await goal_document(runs, request_text, "plus")
     assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{request_text}")
     assert f"Request:\n{request_text}" in server.calls[1].text
 
 
-def braces_registry() -> ToolRegistry:
-    """Return a registry of `echo` and a tool whose result contains references."""
+def registry_with_references() -> ToolRegistry:
+    """Return the tools `echo` and `references`. The result of `references` is a text with references."""
 
     @tool(effects="read")
-    def braces() -> str:
-        return BRACES
+    def references() -> str:
+        return REFERENCES_TEXT
 
     @tool(effects="read")
     def echo(**arguments: Any) -> dict[str, Any]:
         return arguments
 
-    return ToolRegistry.of(braces, echo)
+    return ToolRegistry.of(references, echo)
 
 
 async def test_references_in_results_and_answers_are_not_resolved(client: Client, tmp_path: Path, secret: str) -> None:
-    invalid_plan_text = plan_text(call_node("b", "echo", of=BRACES))
+    invalid_plan_text = plan_text(call_node("b", "echo", of=REFERENCES_TEXT))
     valid_plan_text = plan_text(
-        {**call_node("other", "braces"), "title": "Adds braces"},
+        {**call_node("other", "references"), "title": "Returns references"},
         call_node("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
-    async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {BRACES}") as server:
+    async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {REFERENCES_TEXT}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
-        async with checked_runs(client, braces_registry(), settings=settings) as runs:
-            document = await goal_document(runs, f"Tell {BRACES}.", "echo", "braces")
-    assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
-    assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")
+        async with checked_runs(client, registry_with_references(), settings=settings) as runs:
+            document = await goal_document(runs, f"Tell {REFERENCES_TEXT}.", "echo", "references")
+    assert document["nodes"]["b"] == completed_node({"of": REFERENCES_TEXT, "text": f"<{REFERENCES_TEXT}>"})
+    assert (document["status"], document["output"]) == ("completed", f"It is {REFERENCES_TEXT}")
     assert server.calls[1].messages[-2]["content"] == invalid_plan_text
-    assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
+    assert (
+        f"Step 'other' (Returns references): completed\nError: null\nResult: {REFERENCES_TEXT}" in server.calls[2].text
+    )
     assert secret not in "".join(call.text for call in server.calls)
 
 
 async def test_references_in_calls_and_results_of_agents_are_not_resolved(
     serve_script: ServeScript, secret: str
 ) -> None:
-    steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
+    steps = (tool_call("echo", text=REFERENCES_TEXT), step(f"It is {REFERENCES_TEXT}", last=REFERENCES_TEXT))
     async with serve_script(*steps) as (server, runs):
-        handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
+        handle = await runs.start_compiled_plan(
+            helper_plan(runs, "echo"), inputs={"objective": f"Say {REFERENCES_TEXT}"}
+        )
         assert await checked_agent_document(runs, handle) == {
             "status": "completed",
-            "output": f"It is {BRACES}",
+            "output": f"It is {REFERENCES_TEXT}",
             "nodes": {
                 "turn1": completed_node(choice_with_text(None)),
-                "turn1.1": completed_node({"text": BRACES}),
-                "turn2": completed_node(choice_with_text(f"It is {BRACES}")),
+                "turn1.1": completed_node({"text": REFERENCES_TEXT}),
+                "turn2": completed_node(choice_with_text(f"It is {REFERENCES_TEXT}")),
             },
         }
-    assert server.calls[0].messages[-1]["content"] == f"Say {BRACES}"
+    assert server.calls[0].messages[-1]["content"] == f"Say {REFERENCES_TEXT}"
     assert secret not in "".join(call.text for call in server.calls)
 
 
@@ -178,7 +184,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 ) -> None:
     release_event = asyncio.Event()
     renamed_plan = plan_text(call_node("b", "plus", left=2, right=3))
-    async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), renamed_plan, "5") as (server, runs):
+    async with serve_script(step(ONE_NODE_PLAN_TEXT, release_event=release_event), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call_node("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
@@ -194,7 +200,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: ServeScript) -> None:
     release_event = asyncio.Event()
-    async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), "5") as (server, runs):
+    async with serve_script(step(ONE_NODE_PLAN_TEXT, release_event=release_event), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call_node("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}

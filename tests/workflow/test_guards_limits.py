@@ -57,7 +57,7 @@ def _compiled_input_with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
 
 async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(runs: Runs, gate: Gate) -> None:
     """Guard S6: the 2,001st pending activity would block the run."""
-    # With a timeout of 300 ms, 100 running calls would send 1,000 heartbeats a second, too many for a busy server.
+    # With a heartbeat timeout of 300 ms, 100 calls would send 1,000 heartbeats a second: too many for the server.
     node = {"tool": "hold", "arguments": {"name": gate.name}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
     handle = await gate.start_run(runs, {"nodes": nodes, "output": "{{n0.status}}"})

@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call_node
 from tests.support.people import tool_node
 from tests.support.runs import Handle, Runs, assert_clean, document_of, scheduled_calls
-from tests.workflow.building import client_runs_of, pure_node, value_of
+from tests.workflow.building import binary_tree_value, client_runs_of, pure_node
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -54,7 +54,7 @@ async def count_nodes_by_status(handle: Handle) -> dict[str, int]:
 async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) -> None:
     handle = await runs.start(plan(LARGE_REGION_NODE_COUNT))
     document = await document_of(handle)
-    assert document["output"] == {"last": value_of(LARGE_REGION_NODE_COUNT - 1), "early": value_of(5)}
+    assert document["output"] == {"last": binary_tree_value(LARGE_REGION_NODE_COUNT - 1), "early": binary_tree_value(5)}
     assert await count_nodes_by_status(handle) == {"completed": LARGE_REGION_NODE_COUNT + 2}
     assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{LARGE_REGION_NODE_COUNT - 1}"])
     history = await handle.fetch_history()
@@ -65,31 +65,34 @@ async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) 
 async def test_worker_without_the_region_in_its_cache_continues_the_region(runs: Runs) -> None:
     with patch.object(RegionCache, "pop", lambda *arguments: None):
         handle = await runs.start(plan())
-        assert (await document_of(handle))["output"] == {"last": value_of(REGION_NODE_COUNT - 1), "early": value_of(5)}
+        assert (await document_of(handle))["output"] == {
+            "last": binary_tree_value(REGION_NODE_COUNT - 1),
+            "early": binary_tree_value(5),
+        }
     assert await count_nodes_by_status(handle) == {"completed": REGION_NODE_COUNT + 2}
 
 
 async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_counts_failed_nodes(runs: Runs) -> None:
     region_plan = plan()
     region_plan["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
-    client = client_runs_of(runs)
+    client_runs = client_runs_of(runs)
     compiled = prepare_plan(
         check_plan({**region_plan, "output": f"{{{{n{REGION_NODE_COUNT - 1}.result}}}}"}, runs.tools), {}
     )
-    run = await client.start(StartRequest(compiled))
+    run = await client_runs.start(StartRequest(compiled))
     assert (await document_of(runs.client.get_workflow_handle(run.workflow_id)))["status"] == "failed"
     run_filter = RunFilter(title=run.workflow_id, status="failed")
 
     async def is_listed() -> bool:
-        return bool(await client.list_runs(run_filter=run_filter))
+        return bool(await client_runs.list_runs(run_filter=run_filter))
 
     await eventually(is_listed)
-    (listed_run,) = await client.list_runs(run_filter=run_filter)
+    (listed_run,) = await client_runs.list_runs(run_filter=run_filter)
     assert listed_run.error is not None
     # The ID of the node is in the payload store, which the list of runs does not read.
     expected = ("node_failed", "1 node failed", None)
     assert (listed_run.error.code, listed_run.error.message, listed_run.error.node) == expected
-    run_document = await client.document(await client.reader(run.workflow_id).read())
+    run_document = await client_runs.document(await client_runs.reader(run.workflow_id).read())
     assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 
 

@@ -57,7 +57,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    """Return the idempotency keys of the calls of `count` by their argument `name`; the tool adds the keys."""
+    """The idempotency keys of the calls of `count`, by the argument `name`. The tool adds a key for each call."""
     return {}
 
 

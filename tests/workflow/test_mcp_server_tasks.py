@@ -1,4 +1,4 @@
-"""Runs as tasks of the MCP extension for tasks, and forms that the MCP server shows during a run."""
+"""Runs that MCP clients see as tasks (an extension of MCP), and forms that the MCP server shows during a run."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ class _Task(types.Result):
     input_requests: dict[str, Any] | None = None
 
 
-class _Extension(ClientExtension):
+class _TaskExtension(ClientExtension):
     identifier = "io.modelcontextprotocol/tasks"
 
     def claims(self) -> list[ResultClaim[Any]]:
@@ -103,7 +103,7 @@ async def _connect_task_client(mcp: McpHarness) -> AsyncIterator[_TaskClient]:
     """Connect a client that supports tasks."""
     person = Person(lambda _: None)
     async with McpClient(
-        mcp.server, mode=_MODERN_PROTOCOL, extensions=[_Extension()], elicitation_callback=person.elicit
+        mcp.server, mode=_MODERN_PROTOCOL, extensions=[_TaskExtension()], elicitation_callback=person.elicit
     ) as client:
         yield _TaskClient(client)
 
@@ -121,7 +121,7 @@ async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpHarness, gate: G
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(gate.name))
 
 
-async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpHarness) -> None:
+async def test_calls_that_start_no_run_are_not_tasks(mcp: McpHarness) -> None:
     async with _connect_task_client(mcp) as task_client:
         invalid_result = await task_client.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
         check_result = await task_client.call("check_plan", plan=plan_of(hold_node("long", "x")))

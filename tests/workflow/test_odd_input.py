@@ -74,7 +74,7 @@ async def test_every_problem_of_a_raw_plan_is_reported(runs: Runs) -> None:
     assert sorted(set(codes)) == ["invalid_arguments", "unknown_dependency", "unknown_tool"]
 
 
-async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
+async def test_raw_plans_of_two_dialects_run(runs: Runs) -> None:
     intents_plan = {
         "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
@@ -283,7 +283,7 @@ async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
     assert set(statuses) <= {"failed", "InternalError"}
 
 
-async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> None:
+async def test_tool_of_a_compiled_plan_on_an_invalid_queue_fails_the_run(runs: Runs) -> None:
     tools_of_runs = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _INVALID_QUEUES)
     statuses = await _run_and_get_statuses(runs, *(({"id": "a", "tool": "echo"}, tools) for tools in tools_of_runs))
     assert statuses == ["failed"] * len(_INVALID_QUEUES)

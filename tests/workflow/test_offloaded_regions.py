@@ -38,7 +38,7 @@ from tests.support.runs import (
     document_of,
 )
 from tests.support.tools import CallHarness
-from tests.workflow.building import Gate, pure_node, value_of
+from tests.workflow.building import Gate, binary_tree_value, pure_node
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -78,10 +78,10 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     assert document["notes"] == []
     assert {node_id: (node["status"], node["result"]) for node_id, node in document["nodes"].items()} == {
         "start": ("completed", {"n": 1}),
-        **{f"n{number}": ("completed", value_of(number)) for number in range(MIN_OFFLOADED_MEMBERS)},
+        **{f"n{number}": ("completed", binary_tree_value(number)) for number in range(MIN_OFFLOADED_MEMBERS)},
         "bad": ("failed", None),
         "after": ("blocked", None),
-        "end": ("completed", {"early": value_of(5)}),
+        "end": ("completed", {"early": binary_tree_value(5)}),
     }
 
 
@@ -101,7 +101,7 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
         "status": "completed",
         "title": "The last",
         "tool": "add",
-        "result": value_of(7) + 1,
+        "result": binary_tree_value(7) + 1,
         "error": None,
         "attempts": 1,
         "started_at": 0,
@@ -123,9 +123,9 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     assert run_document["nodes"]["last"] == result
     assert bare_document(run_document)["nodes"] == {
         "start": completed_node({"n": 1}),
-        "end": completed_node({"early": value_of(5)}),
-        **{f"n{n}": completed_node(value_of(n)) for n in range(REGION_NODE_COUNT)},
-        "last": completed_node(value_of(7) + 1),
+        "end": completed_node({"early": binary_tree_value(5)}),
+        **{f"n{n}": completed_node(binary_tree_value(n)) for n in range(REGION_NODE_COUNT)},
+        "last": completed_node(binary_tree_value(7) + 1),
     }
 
 
@@ -136,13 +136,13 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) 
         handle = await gate.start_run(
             runs, plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"]))
         )
-    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(value_of(8))
+    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(binary_tree_value(8))
     pending_node = await read_node(runs, handle, "after")
     assert (pending_node["status"], pending_node["started_at"]) == ("pending", None)
     assert pending_node["reason"].endswith(f" of its {REGION_NODE_COUNT + 2:,} nodes have ended")
     await handle.signal("cancel", {"reason": "enough"})
     assert (await document_of(handle))["status"] == "cancelled"
-    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(value_of(8))
+    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(binary_tree_value(8))
     assert bare_node(await read_node(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
     run_document = await read_full_document(runs, handle)
     assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
@@ -181,7 +181,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         for handle in handles:
             run_document = await read_full_document(runs, handle)
             assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
-            assert bare_node(run_document["nodes"]["n8"]) == completed_node(value_of(8))
+            assert bare_node(run_document["nodes"]["n8"]) == completed_node(binary_tree_value(8))
             statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "stuck", "after")]
             assert statuses == ["completed", *["cancelled"] * 2]
 

@@ -136,7 +136,7 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
     )
     try:
         async with Client.connect(settings=settings) as client:
-            run = await _start_when_the_plan_is_valid(client, {"nodes": [call_node("a", "shelf", item="x")]})
+            run = await _start_when_the_tools_are_published(client, {"nodes": [call_node("a", "shelf", item="x")]})
             assert (await run.result()).nodes["a"].result == "shelf of x"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -145,8 +145,8 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
             process.kill()
 
 
-async def _start_when_the_plan_is_valid(client: Client, plan: dict[str, object]) -> Run:
-    """Start a plan as soon as the server lists the tools of its worker."""
+async def _start_when_the_tools_are_published(client: Client, plan: dict[str, object]) -> Run:
+    """Start a plan as soon as a worker has published the tools of the plan. Until then, the plan is invalid."""
     async with asyncio.timeout(MAX_WAIT_S):
         while True:
             with contextlib.suppress(PlanInvalid):
@@ -154,7 +154,7 @@ async def _start_when_the_plan_is_valid(client: Client, plan: dict[str, object])
             await asyncio.sleep(0.2)
 
 
-async def test_inbox_has_the_requests_of_all_runs(plan_client: Client) -> None:
+async def test_inbox_and_run_list_are_filtered_and_a_listed_request_can_be_answered(plan_client: Client) -> None:
     plan = Plan("Publish")
     plan.add(ask_human("Publish it?", assignee="ann"), id="check")
     async with Worker(plan_client):

@@ -133,6 +133,7 @@ def _plan_with_nested_sub_plans(gate_name: str) -> dict[str, Any]:
 
 
 async def _explain_node(runs: Runs, handle: Handle, node_id: str) -> str:
+    """Return the explanation of a node as a text in which `then` replaces each time."""
     return (await _create_explainer(runs).explain_node(handle.id, node_id)).describe(lambda _: "then")
 
 

@@ -33,7 +33,7 @@ async def read_activity_ids(handle: Handle) -> list[str]:
     return [scheduled_call.activity_id for scheduled_call in scheduled_calls(await handle.fetch_history())]
 
 
-async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
+async def test_chain_of_pure_nodes_runs_in_one_activity(runs: Runs) -> None:
     dependents = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}") for n in range(1, 50)]
     handle = await runs.start({"nodes": [pure_node("n0", 1), *dependents], "output": "{{n49.result}}"})
     document = await document_of(handle)

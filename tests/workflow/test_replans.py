@@ -30,7 +30,7 @@ async def read_titles(runs: Runs, handle: Handle, base_id: str) -> list[str | No
 async def _complete_streamed_replan(
     serve_script: ServeScript, script: tuple[Any, ...], harness: CallHarness, model_gate: asyncio.Event
 ) -> Document:
-    """Complete a run. Its model stops while it writes the new plan, until a node waits at the gate `early`."""
+    """Complete a run whose model pauses in the new plan until a node waits at the gate `early`."""
     async with serve_script(*script, harness=harness) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in harness.entered)

@@ -108,7 +108,7 @@ async def test_request_to_a_person_fails_its_sub_goal(
         document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs), policy=policy))
     assert document["status"] == "completed"
     assert message in prompt_of(server, "plan#2")
-    # A failed support sub-goal does not fail the run.
+    # A failed support sub-goal is superseded, so it does not fail the run.
     assert document["nodes"]["sg1"]["status"] == "superseded"
 
 

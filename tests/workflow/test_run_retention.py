@@ -92,7 +92,7 @@ async def _wait_for_runs(client: Client, count: int) -> list[ListedRun]:
 async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(separate_client: Client) -> None:
     options = {
         "continued": {"started_at": STARTED_AT.isoformat()},
-        "resumed": {"started_at": ""},
+        "no_start_time": {"started_at": ""},
         "root": {"child": "root/child"},
     }
     # The workflow of a call limit is open for years, but has no stored values.
@@ -105,8 +105,8 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
         first_execution,
         second_execution,
         *foreign_executions,
-        first_resumed_execution,
-        second_resumed_execution,
+        first_execution_without_start_time,
+        second_execution_without_start_time,
         parent,
         child,
     ) = await _wait_for_runs(separate_client, 9)
@@ -133,13 +133,15 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
 
     retention, now = await read_retention(separate_client), datetime.now(UTC)
     owner_namespaces = [retention.namespace_id]
-    partial_retention = replace(retention, runs=[first_resumed_execution, second_resumed_execution, parent, child])
+    partial_retention = replace(
+        retention, runs=[first_execution_without_start_time, second_execution_without_start_time, parent, child]
+    )
     assert (
         removal_cutoff(partial_retention, owner_namespaces=owner_namespaces, now=now).time <= now - RETENTION - MARGIN
     )
-    # After its retention, the first execution is no longer listed, while the second execution is.
+    # The retention of the first execution ends earlier, so the server then lists only the second execution.
     for run, message in (
-        (second_resumed_execution, "the run 'resumed' continues a run that is no longer listed"),
+        (second_execution_without_start_time, "the run 'no_start_time' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):

@@ -56,7 +56,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
         _note("paused", "nothing new starts: paused by ann"),
     ]
     await handle.signal(wire.PAUSE)
-    await handle.signal("ring")
+    await handle.signal("unknown_signal")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
     await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
     assert (await view_of(runs, handle)).document()["notes"] == (await handle.query(wire.QUERY_STATUS))["notes"]
@@ -66,7 +66,7 @@ async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("message_rejected", "pause: the run is paused already, paused by ann: too early"),
-        _note("message_rejected", "'ring' is not a signal of a run"),
+        _note("message_rejected", "'unknown_signal' is not a signal of a run"),
         _note("message_rejected", "sub_plan_ended: 'after' is not a sub-plan of this run"),
         _note("resume", "resumed by bob"),
     ]

@@ -35,7 +35,7 @@ from tests.support.runs import (
     scheduled_calls,
 )
 from tests.support.tools import CallHarness, digest_of
-from tests.workflow.building import Gate, value_of
+from tests.workflow.building import Gate, binary_tree_value
 from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
 from tests.workflow.test_offloaded_regions import plan as region_plan
 
@@ -99,9 +99,11 @@ async def test_region_continues_when_the_store_responds(outage_runs: Runs, gate:
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
         assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
-    assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
+    assert (document["status"], document["output"]) == ("completed", {"early": binary_tree_value(5)})
     assert store_notes_of(await view_of(outage_runs, handle)) == []
-    assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
+    assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(
+        binary_tree_value(77)
+    )
 
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
     full_document = await read_full_document(outage_runs, handle)
     assert sorted(full_document["nodes"]) == ["end", "n5", "start"]
     assert full_document["nodes_ref"] == {"ref": "regions", "counts": {"completed": REGION_NODE_COUNT - 1}}
-    assert full_document["output"] == {"early": value_of(5)}
+    assert full_document["output"] == {"early": binary_tree_value(5)}
     (note,) = full_document["notes"]
     assert note["message"].endswith("; the run itself only has their counts by state")
 

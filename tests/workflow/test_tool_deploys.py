@@ -1,4 +1,4 @@
-"""New versions of a file of tools during open runs, and tools that the first worker of a run does not have."""
+"""A file of tools that changes while runs are open, and tools that the first worker of a run does not have."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence

@@ -172,7 +172,9 @@ async def test_running_call_of_a_paused_tool_completes_and_the_next_call_waits(
     assert bare_document(await document_of(handle))["nodes"] == expected
 
 
-async def test_failed_call_of_a_paused_tool_waits_and_keeps_its_attempts(served_runs: Runs, service: Service) -> None:
+async def test_failed_call_of_a_paused_tool_waits_and_has_all_attempts_again_after_the_resume(
+    served_runs: Runs, service: Service
+) -> None:
     service.is_down = True
     handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])

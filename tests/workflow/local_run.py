@@ -64,8 +64,8 @@ class LocalRun:
         self.calls: list[Call] = []
         self._script = [*script]
         self._conversations: dict[str, list[dict[str, Any]]] = {}
-        self._at = 0.0
-        self.scheduler.start(self._at)
+        self._now = 0.0
+        self.scheduler.start(self._now)
         self._continue()
 
     def document(self) -> Document:
@@ -92,23 +92,23 @@ class LocalRun:
 
     def answer(self, task: str, answer: Any) -> None:
         assert (
-            self.scheduler.features.feedback.answer(Feedback(self.request_of(task).id, answer, by="ann"), self._at)
+            self.scheduler.features.feedback.answer(Feedback(self.request_of(task).id, answer, by="ann"), self._now)
             is None
         )
         self._continue()
 
     def command(self, command: RunCommand | UnparsedCommand) -> str | None:
         """Apply a command. Return the reason if the command is rejected."""
-        return apply_command(command, self.scheduler, at=self._at)
+        return apply_command(command, self.scheduler, at=self._now)
 
     def _continue(self) -> None:
-        while (task := self.scheduler.next_task(self._at)) is not None:
-            self._at += 1.0
+        while (task := self.scheduler.next_task(self._now)) is not None:
+            self._now += 1.0
             result = self._run_task(task)
             if isinstance(result, NodeError):
-                self.scheduler.fail(task.id, result, at=self._at)
+                self.scheduler.fail(task.id, result, at=self._now)
             else:
-                self.scheduler.complete(task.id, result, at=self._at)
+                self.scheduler.complete(task.id, result, at=self._now)
 
     def _run_task(self, task: Task) -> Any:
         arguments = json.loads(json.dumps(task.arguments))
