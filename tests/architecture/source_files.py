@@ -45,13 +45,12 @@ def text_files() -> Iterator[Path]:
 
 
 def files_with(pattern: str, paths: Iterable[Path]) -> list[Path]:
-    """Return the files whose text matches, so that a test parses only these: parsing all files takes seconds."""
+    """Return the files whose text contains a match of the pattern. Parsing only these files saves seconds."""
     return [path for path in paths if re.search(pattern, path.read_text(encoding="utf-8"))]
 
 
 @functools.cache
 def syntax_tree(path: Path) -> ast.Module:
-    """Return the parsed file."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 

@@ -21,8 +21,8 @@ def test_tests_that_measure_time_run_alone() -> None:
     for path in files_with(r"process_time\(\)|mark\.alone", python_files("tests")):
         if not path.name.startswith("test_"):
             continue
-        marks = [ast.unparse(node.value) for node in syntax_tree(path).body if isinstance(node, ast.Assign)]
-        if any(_ALONE_MARKER in mark for mark in marks):
+        assigned_values = [ast.unparse(node.value) for node in syntax_tree(path).body if isinstance(node, ast.Assign)]
+        if any(_ALONE_MARKER in value for value in assigned_values):
             checked_count += 1
             continue
         for test in _tests_that_measure_time(syntax_tree(path)):

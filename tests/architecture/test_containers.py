@@ -1,4 +1,4 @@
-"""Checks of the container files that need no container engine."""
+"""Checks of the container files. The checks need no container engine."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ from tests.support.dockerfile import Step, read_dockerfile
 
 Services = dict[str, dict[str, Any]]
 _DEV_SERVER_SETTINGS = {"history.transferProcessorMaxPollRPS"}
-"""Settings of the dev server only: it has one history shard, and the limit applies to each shard."""
+"""Settings of the dev server only. The setting limits each history shard, and the dev server has only one shard."""
 
 _PINNED_IMAGE = re.compile(r"[a-z./-]+:\d+\.\d+[\w.-]*")
 
@@ -50,7 +50,7 @@ def test_compose_file_follows_the_published_schema() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_compose_file_has_database_server_ui_and_worker(services: Services) -> None:
+def test_compose_file_has_a_database_a_temporal_server_a_ui_and_a_worker(services: Services) -> None:
     assert {"postgres", "temporal", "temporal-ui", "worker"} <= set(services)
 
 
@@ -60,7 +60,7 @@ def test_every_image_is_pinned(services: Services, steps: list[Step]) -> None:
     assert [image for image in images if not _PINNED_IMAGE.fullmatch(image)] == []
 
 
-def test_search_server_has_the_tested_version_and_a_profile(services: Services) -> None:
+def test_search_server_has_the_tested_version_and_starts_only_with_its_profile(services: Services) -> None:
     version = re.search(r"<opensearch.version>(.+)</", _text_of("apps/maritime/search-server/pom.xml"))
     assert version is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{version[1]}"
@@ -88,9 +88,9 @@ def test_worker_and_gateway_have_the_same_tools(services: Services) -> None:
     assert len(worker_tools_among(toolset.declarations())) == 9
 
 
-def test_exactly_the_restarted_services_have_a_health_check(services: Services) -> None:
-    restarted_services = {name for name, service in services.items() if "restart" in service}
-    assert restarted_services == {name for name, service in services.items() if "healthcheck" in service}
+def test_services_with_a_restart_policy_and_no_others_have_a_health_check(services: Services) -> None:
+    services_with_restart_policy = {name for name, service in services.items() if "restart" in service}
+    assert services_with_restart_policy == {name for name, service in services.items() if "healthcheck" in service}
 
 
 def test_services_wait_until_dependencies_are_healthy_or_completed(services: Services) -> None:
@@ -109,7 +109,7 @@ def test_mounted_files_exist_and_volumes_are_declared(services: Services) -> Non
             assert (ROOT / source).is_file() if source.startswith("./") else source in declared_volumes, mount
 
 
-def test_services_share_the_payload_volume(services: Services, steps: list[Step]) -> None:
+def test_services_with_a_dagwright_image_share_the_payload_volume(services: Services, steps: list[Step]) -> None:
     folder = services["worker"]["environment"]["DAGWRIGHT_PAYLOAD_STORE"]
     for name, service in services.items():
         expected = folder if service["image"].startswith("dagwright") else None
@@ -162,8 +162,8 @@ def test_copied_files_exist_and_are_in_the_build_context(steps: list[Step]) -> N
 
 
 def test_image_checks_liveness_and_compose_file_checks_readiness(services: Services, steps: list[Step]) -> None:
-    # Compose waits until a container is healthy and never restarts an unhealthy one, so it checks readiness. Other
-    # orchestrators restart an unhealthy container, so the image checks liveness.
+    # Compose waits until a container is healthy and never restarts an unhealthy container, so the Compose file checks
+    # readiness. Other orchestrators restart an unhealthy container, so the image checks liveness.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
     (health_port,) = re.findall(r"DAGWRIGHT_HEALTH_ADDRESS=0\.0\.0\.0:(\d+)", "\n".join(step.text for step in steps))
     probe = ["python", "-I", "-S", "/app/probe.py"]
@@ -210,7 +210,7 @@ def test_documented_override_fits_the_compose_file(services: Services, tmp_path:
         mount_paths = [mount.split(":")[1] for mount in service["volumes"]]
         option_paths = [word for word in service["command"].split() if word.startswith("/")]
         assert option_paths == mount_paths, name
-        # Compose merges both lists of volumes by target.
+        # Compose merges the volumes of the two files by target.
         assert not {mount.split(":")[1] for mount in services[name]["volumes"]} & {*mount_paths}
 
 
@@ -226,7 +226,7 @@ def test_documented_image_with_tools_extends_the_worker_image_and_is_not_root(
     assert "/app/.venv/bin/pip install" in next(step.text for step in documented_steps if step.instruction == "RUN")
 
 
-_SQL_TOOL = """#!/bin/sh
+_FAKE_SQL_TOOL = """#!/bin/sh
 echo "$*" >> "$CALLS"
 case "$*" in
     *update-schema*) [ -e "$CALLS.setup" ] || {{ echo '{failure}' >&2; exit 1; }} ;;
@@ -239,7 +239,7 @@ _MISSING_TABLE = 'error reading current schema version:ERROR: relation "schema_v
 @pytest.mark.parametrize(("failure", "is_new"), [(_MISSING_TABLE, True), ("dial tcp: connection refused", False)])
 def test_only_a_new_database_gets_a_first_schema(failure: str, is_new: bool, tmp_path: Path) -> None:
     tool = tmp_path / "temporal-sql-tool"
-    tool.write_text(_SQL_TOOL.format(failure=failure), encoding="utf-8")
+    tool.write_text(_FAKE_SQL_TOOL.format(failure=failure), encoding="utf-8")
     tool.chmod(0o755)
     calls = tmp_path / "calls"
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)}

@@ -16,7 +16,7 @@ def _rows() -> dict[str, list[tuple[str, str]]]:
     return {match[1]: _TEST.findall(line) for line in lines if (match := _ROW.match(line))}
 
 
-def _tests_of(file: str) -> set[str]:
+def _functions_of(file: str) -> set[str]:
     text = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).exists() else ""
     return set(_FUNCTION.findall(text))
 
@@ -30,7 +30,7 @@ def test_every_row_names_tests_that_exist() -> None:
         f"{row}: {file}::{name}"
         for row, tests in _rows().items()
         for file, name in tests or [("no test", "")]
-        if name not in _tests_of(file)
+        if name not in _functions_of(file)
     }
     assert missing_tests == set()
 
@@ -38,6 +38,6 @@ def test_every_row_names_tests_that_exist() -> None:
 def test_every_guard_is_in_the_table() -> None:
     tests_in_table = {test for tests in _rows().values() for test in tests}
     files = [relative_path(path) for path in python_files("tests/workflow") if path.name.startswith("test_guards_")]
-    guards = {(file, name) for file in files for name in _tests_of(file) if name.startswith("test_")}
+    guards = {(file, name) for file in files for name in _functions_of(file) if name.startswith("test_")}
     assert len(files) >= 5
     assert guards - tests_in_table == set()

@@ -87,6 +87,6 @@ def test_table_of_slots_has_the_defaults_and_ranges_of_the_settings() -> None:
     rows = re.findall(r"^\| `DAGWRIGHT_(\w+)` \| (\d+) \| ([\d,]+) to ([\d,]+) \|", page, re.MULTILINE)
     fields = Settings.model_json_schema(mode="serialization")["properties"]
     actual = {name: [int(number.replace(",", "")) for number in numbers] for name, *numbers in rows}
-    words = ("default", "minimum", "maximum")
-    assert actual == {name: [fields[name.lower()][word] for word in words] for name in actual}
+    keywords = ("default", "minimum", "maximum")
+    assert actual == {name: [fields[name.lower()][keyword] for keyword in keywords] for name in actual}
     assert len(actual) > 3

@@ -92,6 +92,7 @@ def test_only_the_server_package_connects_to_temporal() -> None:
     connectors = {
         relative_path(path)
         for path in files_with(r"\.connect\b", code_files())
+        # In files with this import, `Client` is the client of Dagwright.
         if "from dagwright.client.client import Client" not in path.read_text("utf-8")
         for node in syntax_nodes(path)
         if isinstance(node, ast.Attribute) and node.attr == "connect" and ast.unparse(node.value) == "Client"
@@ -100,13 +101,13 @@ def test_only_the_server_package_connects_to_temporal() -> None:
 
 
 def _lines_that_read_the_environment(path: Path) -> Iterator[int]:
-    readers = {"environ", "getenv", "environb"}
+    attributes = {"environ", "getenv", "environb"}
     for node in syntax_nodes(path):
-        if isinstance(node, ast.Attribute) and node.attr in readers:
+        if isinstance(node, ast.Attribute) and node.attr in attributes:
             yield node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module == "os":
             names = {alias.name for alias in node.names}
-            if names & readers:
+            if names & attributes:
                 yield node.lineno
 
 
@@ -186,6 +187,6 @@ def test_no_test_is_skipped() -> None:
     assert skips == []
 
 
-def test_every_module_describes_itself() -> None:
+def test_every_module_starts_with_a_docstring() -> None:
     texts = ((path, path.read_text(encoding="utf-8").strip()) for path in code_files())
     assert [relative_path(path) for path, text in texts if text and not _DOCSTRING_FIRST.match(text)] == []

@@ -1,4 +1,4 @@
-"""Timeouts of the activities that workflows start: no valid plan can exceed them."""
+"""Timeouts of the activities that workflows start. Each timeout must exceed the longest work of a valid plan."""
 
 import ast
 
@@ -15,7 +15,7 @@ def _attempt_timeouts() -> dict[str, set[str]]:
     return files
 
 
-def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> None:
+def test_workflows_use_only_known_activity_timeouts() -> None:
     assert _attempt_timeouts() == {
         "timedelta(seconds=node.activity_timeout_s)": {"workflows/activity_calls.py"},
         "_REGION_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
