@@ -1,6 +1,7 @@
 """`python -m tests.fuzz [--minutes N] [--seed S] [--only POSITION] [--case FILE]`: random runs for N minutes.
 
-Every failure is printed with its seed. Its case is written to `fuzz-<seed>-<position>.json`, which `--case` repeats.
+Every failure is printed with its seed. The failed case is written to `fuzz-<seed>-<position>.json`. `--case` repeats
+the case.
 """
 
 import argparse

@@ -28,7 +28,8 @@ class Message:
 
     Args:
         kind: `signal`, `update`, `query`, or `cancel` for Temporal's cancellation.
-        payloads: `{"json": value}`, or `{"encoding", "data"}` with one character for each byte.
+        payloads: each payload is `{"json": value}` or `{"encoding", "data"}`. The text `data` has one character for
+            each byte.
         delay_ms: pause before the message is sent.
     """
 
@@ -45,8 +46,9 @@ class Case:
     Args:
         form: how the run is started. `client`: as the command line does; `raw`: with the plan as written;
             `compiled`: with a compiled plan in which some values are replaced; `payloads`: with arbitrary payloads.
-        content: the plan. `compiled`: `{"plan", "changes": [[fraction, value]]}`, where the fraction, from 0 to 1, is
-            the position of the replaced value in the compiled plan. `payloads`: a list of payloads.
+        content: for `client` and `raw`, the plan. For `payloads`, a list of payloads. For `compiled`,
+            `{"plan", "changes": [[fraction, value]]}`; the fraction, from 0 to 1, is the position of the replaced
+            value in the compiled plan.
         fields: fields of the run input besides the plan: inputs, context, options and unknown fields.
         uses_workflow_cache: whether the worker of the run caches workflows.
     """

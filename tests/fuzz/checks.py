@@ -49,6 +49,7 @@ async def check_run(client: Client, handle: Handle, *, may_have_internal_error: 
     document = await document_of(handle)
     check_document(document)
     check_status_query(await handle.query(wire.QUERY_STATUS), document)
+    # A replay covers one execution. A run that continues as new has several executions.
     if sum(history.workflow_id == handle.id for history in histories) == 1:
         await check_replay(histories[0], document)
     await check_reader(client, handle, document)

@@ -45,7 +45,7 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
     """Return a plan in Dagwright's own dialect. About two of three plans are valid."""
     node_count = draw(st.integers(1, 8 if depth == 0 else 3))
     node_ids = draw(st.lists(ids, min_size=node_count, max_size=node_count, unique=True))
-    nodes = [draw(_nodes(name, node_ids[:number], depth=depth)) for number, name in enumerate(node_ids)]
+    nodes = [draw(_nodes(node_id, node_ids[:number], depth=depth)) for number, node_id in enumerate(node_ids)]
     if happens_once_in(draw, 4):
         nodes = list(draw(st.permutations(nodes)))
     if happens_once_in(draw, 40):
@@ -67,8 +67,8 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, name: str, earlier_ids: Sequence[str], *, depth: int) -> dict[str, Any]:
-    node: dict[str, Any] = {"id": draw(usual_or_rare(st.just(name), rare=st.sampled_from(BAD_IDS), one_in=60))}
+def _nodes(draw: st.DrawFn, node_id: str, earlier_ids: Sequence[str], *, depth: int) -> dict[str, Any]:
+    node: dict[str, Any] = {"id": draw(usual_or_rare(st.just(node_id), rare=st.sampled_from(BAD_IDS), one_in=60))}
     node |= draw(_kind_fields(earlier_ids, depth=depth))
     is_sub_plan = "plan" in node
     omitted_fields = ["retry", "heartbeat"] if is_sub_plan else []

@@ -62,7 +62,6 @@ class Tally:
 
     @property
     def count(self) -> int:
-        """Count of the cases that were run."""
         return sum(self.outcomes.values()) + len(self.failures)
 
 

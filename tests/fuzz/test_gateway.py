@@ -68,25 +68,26 @@ class FuzzedGateway:
     """A gateway, and the IDs of a waiting run, an ended run and a session, for use in requests."""
 
     gateway: Gateway
-    waiting_run: str
-    ended_run: str
-    session: str
+    waiting_run_id: str
+    ended_run_id: str
+    session_id: str
 
     def parameter_values(self, path: str) -> dict[str, list[str]]:
-        """Return additional values for the parameters of a path."""
+        """Return known values for the parameters of a path: parameter -> values."""
         # A stream of a waiting run stays open for as long as the run waits.
-        runs = [self.ended_run] if path.endswith("/events") else [self.waiting_run, self.ended_run]
+        runs = [self.ended_run_id] if path.endswith("/events") else [self.waiting_run_id, self.ended_run_id]
         nodes = ["double", "check", "broken", "check[0]", "none"]
-        response = f"resp_{self.ended_run}.cGxhbi9hc2s"
+        response = f"resp_{self.ended_run_id}.cGxhbi9hc2s"
         return {
-            **{"run_id": runs, "session_id": [self.session], "node_id": nodes, "model": MODELS},
+            **{"run_id": runs, "session_id": [self.session_id], "node_id": nodes, "model": MODELS},
             **{"response_id": [response], "name": ["ask"]},
         }
 
 
 @pytest.fixture(scope="module")
 async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedGateway]:
-    # The gateway forwards some requests that a real model service would reject; `ModelServer` reports them at its end.
+    # The gateway forwards some requests that a real model service would reject. When it ends, `ModelServer` reports
+    # these requests.
     with suppress(ScriptNotFollowed):
         async with (
             ModelServer(*SCRIPT) as model_server,
@@ -97,22 +98,22 @@ async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFa
                 provider_url=model_server.base_url,
             ) as running_gateway,
         ):
-            session = f"s-{uuid4().hex[:8]}"
+            session_id = f"s-{uuid4().hex[:8]}"
             message = {"role": "user", "content": '{"number": 21}'}
-            body = {"model": "plan/ask", "messages": [message], "session_id": session}
-            ended_run = (await running_gateway.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
-            await running_gateway.post(f"/v1/runs/{ended_run}/feedback", {"answer": "yes"})
+            body = {"model": "plan/ask", "messages": [message], "session_id": session_id}
+            ended_run_id = (await running_gateway.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
+            await running_gateway.post(f"/v1/runs/{ended_run_id}/feedback", {"answer": "yes"})
             run_body = {"template": "ask", "inputs": {"number": 21}}
-            waiting_run = (await running_gateway.post("/v1/runs", run_body)).json()["run_id"]
+            waiting_run_id = (await running_gateway.post("/v1/runs", run_body)).json()["run_id"]
 
             async def has_ended() -> bool:
-                return (await running_gateway.http.get(f"/v1/runs/{ended_run}")).json()["status"] not in (
+                return (await running_gateway.http.get(f"/v1/runs/{ended_run_id}")).json()["status"] not in (
                     "running",
                     "waiting",
                 )
 
             await eventually(has_ended)
-            yield FuzzedGateway(running_gateway, waiting_run, ended_run, session)
+            yield FuzzedGateway(running_gateway, waiting_run_id, ended_run_id, session_id)
 
 
 def operations_and_modes() -> Iterator[Any]:
@@ -141,7 +142,7 @@ async def test_responses_to_generated_requests_match_the_api_document(
     @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
     def send_case(case: Case[Any], data: st.DataObject) -> None:
         for parameter in case.path_parameters or {}:
-            # Other parameters get generated values only.
+            # A parameter without known values keeps its generated value.
             if parameter in known_values and data.draw(st.integers(0, 3)):
                 case.path_parameters[parameter] = data.draw(st.sampled_from(known_values[parameter]))
         if isinstance(case.body, dict) and "model" in case.body and data.draw(st.integers(0, 3)):

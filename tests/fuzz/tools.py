@@ -1,4 +1,4 @@
-"""Tools for the plans of the fuzzer, with every kind of effects. They return odd values and raise odd errors."""
+"""Tools for the plans of the fuzzer, with all effects. The tools return odd values and raise odd errors."""
 
 import asyncio
 import dataclasses
@@ -153,11 +153,11 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
 def registry() -> ToolRegistry:
     """Return every tool of the fuzzer."""
     return ToolRegistry.of(
-        *(function for effects in EFFECTS for function in _tools_of(effects)), *_tools_of_fixed_effects()
+        *(function for effects in EFFECTS for function in _tools_with(effects)), *_tools_with_fixed_effects()
     )
 
 
-def _tools_of(effects: Any) -> list[Function]:
+def _tools_with(effects: Any) -> list[Function]:
     @tool(name=f"{effects}.echo", effects=effects)
     def echo(**arguments: Any) -> Any:
         return arguments
@@ -187,7 +187,7 @@ def _tools_of(effects: Any) -> list[Function]:
     return [echo, give, give_async, fail, fail_async, flaky]
 
 
-def _tools_of_fixed_effects() -> list[Function]:
+def _tools_with_fixed_effects() -> list[Function]:
     @tool(name="t", effects="read")
     def anything(**arguments: Any) -> Any:
         """Stand-in for any tool of a dialect."""
