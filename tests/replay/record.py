@@ -125,22 +125,22 @@ def _swap_activities(events: list[Json]) -> None:
     first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
 
 
-def _replace_content(payloads: Json, change: Callable[[Json], None]) -> None:
+def _change_content(payloads: Json, change: Callable[[Json], None]) -> None:
     """Change the JSON object in the first payload."""
     payload = payloads["payloads"][0]
-    message = json.loads(base64.b64decode(payload["data"]))
-    change(message)
-    payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
+    content = json.loads(base64.b64decode(payload["data"]))
+    change(content)
+    payload["data"] = base64.b64encode(json.dumps(content).encode()).decode()
 
 
-def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
+def _plan_change(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
     """Return a function that changes the plan in the input, so that a replay makes different commands."""
 
-    def change_input(message: Json) -> None:
-        message["compiled"] = plan_to_json(plan_from_columns(message["compiled"]))
-        change(message["compiled"])
+    def change_input(run_input: Json) -> None:
+        run_input["compiled"] = plan_to_json(plan_from_columns(run_input["compiled"]))
+        change(run_input["compiled"])
 
-    return lambda events: _replace_content(events[0]["workflowExecutionStartedEventAttributes"]["input"], change_input)
+    return lambda events: _change_content(events[0]["workflowExecutionStartedEventAttributes"]["input"], change_input)
 
 
 def _add_root_node(plan: Json) -> None:
@@ -163,7 +163,7 @@ def _drop_deadline(plan: Json) -> None:
 
 def _change_result(events: list[Json]) -> None:
     result = events[-1]["workflowExecutionCompletedEventAttributes"]["result"]
-    _replace_content(result, lambda document: document.update(output="something else"))
+    _change_content(result, lambda document: document.update(output="something else"))
 
 
 def _remove_early_nodes(events: list[Json]) -> None:
@@ -171,17 +171,17 @@ def _remove_early_nodes(events: list[Json]) -> None:
     for event in events:
         signal = event.get("workflowExecutionSignaledEventAttributes", {})
         if signal.get("signalName") == wire.SIGNAL_PLANNED:
-            _replace_content(signal["input"], lambda message: message.update(nodes=[]))
+            _change_content(signal["input"], lambda message: message.update(nodes=[]))
 
 
 _CHANGES: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "step_renamed": ("chain", _rename_activity),
     "tool_changed": ("chain", _change_activity_type),
     "steps_swapped": ("diamond", _swap_activities),
-    "step_added": ("chain", _change_plan(_add_root_node)),
-    "step_dropped": ("chain", _change_plan(_drop_last_node)),
-    "order_changed": ("fan_out", _change_plan(_reverse_priorities)),
-    "timer_dropped": ("deadline", _change_plan(_drop_deadline)),
+    "step_added": ("chain", _plan_change(_add_root_node)),
+    "step_dropped": ("chain", _plan_change(_drop_last_node)),
+    "order_changed": ("fan_out", _plan_change(_reverse_priorities)),
+    "timer_dropped": ("deadline", _plan_change(_drop_deadline)),
     "result_changed": ("chain", _change_result),
     "early_nodes_forgotten": ("streamed", _remove_early_nodes),
 }

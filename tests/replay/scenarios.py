@@ -81,7 +81,10 @@ _PLAN_WITH_ITEMS = {
         {"id": "after", "tool": "echo", "arguments": {"all": "{{each.result}}"}},
     ]
 }
-_SUB_PLAN_OF_X = {"inputs": {"x": {}}, "nodes": [{"id": "in", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
+_SUB_PLAN_WITH_INPUT_X = {
+    "inputs": {"x": {}},
+    "nodes": [{"id": "in", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}],
+}
 _SUB_PLANS = {
     "nodes": [
         {"id": "sub", "plan": CHAIN},
@@ -271,9 +274,9 @@ async def _signal_with_cancel(runs: Runs, harness: CallHarness) -> Handle:
     queue, registry = f"{runs.task_queue}-separate", harness.registry()
     nodes = [
         {"id": "a", "tool": "hold", "arguments": {"name": "with cancel"}},
-        {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.error.code}}"}},
+        {"id": "wrong", "plan": _SUB_PLAN_WITH_INPUT_X, "arguments": {"x": "{{a.error.code}}"}},
         {"id": "right", "tool": "hold", "arguments": {"name": "never entered"}, "depends_on": ["a"]},
-        {"id": "below", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.result}}"}},
+        {"id": "below", "plan": _SUB_PLAN_WITH_INPUT_X, "arguments": {"x": "{{a.result}}"}},
     ]
     with TemporaryDirectory() as folder:
         serve = partial(serving_runs, runs.client, registry, settings=Settings(state_dir=Path(folder)), queue=queue)

@@ -1,4 +1,4 @@
-"""An open run whose workflow type was removed: the workflow task fails with the reason, and the run stays open."""
+"""If the workflow type of an open run was removed, the workflow task of the run fails with the reason."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ _PLANS = {"priced": PRICE_PLAN, "large": _LARGE_PLAN, "refused": {"nodes": [{"id
 
 
 @pytest.mark.parametrize("path", sorted(_CALLER_HISTORIES.glob("*.json")), ids=lambda path: path.stem)
-async def test_workflow_that_runs_a_plan_replays(path: Path, tmp_path: Path) -> None:
+async def test_saved_history_of_a_caller_replays(path: Path, tmp_path: Path) -> None:
     plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path))
     await Replayer(workflows=[OrderWorkflow], plugins=[plugin]).replay_workflow(load_history(path))
 
@@ -36,7 +36,7 @@ def test_every_plan_has_a_history() -> None:
 
 
 async def record() -> None:
-    """Run a user workflow for each plan, and save its history. The workflow runs the plan as a child."""
+    """Save the history of a user workflow for each plan. The workflow runs the plan as a child."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server:
             await server.start()

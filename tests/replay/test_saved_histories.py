@@ -1,4 +1,7 @@
-"""Replay of saved histories without a server: good histories give the same document, bad histories do not."""
+"""Replay of saved histories without a server.
+
+A good history gives the same document. The replay of a bad history fails or gives another document.
+"""
 
 import json
 from collections.abc import Iterable
