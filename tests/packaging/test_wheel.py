@@ -88,11 +88,11 @@ class Distributions:
     sdist: Path
     wheel: Path
 
-    def files(self) -> list[str]:
+    def wheel_files(self) -> list[str]:
         with zipfile.ZipFile(self.wheel) as archive:
             return archive.namelist()
 
-    def metadata(self) -> Message:
+    def wheel_metadata(self) -> Message:
         with zipfile.ZipFile(self.wheel) as archive:
             name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
             return email.message_from_bytes(archive.read(name))
@@ -165,7 +165,7 @@ def installation(distributions: Distributions, tmp_path_factory: pytest.TempPath
 
 
 def test_wheel_has_only_the_package(distributions: Distributions) -> None:
-    files = distributions.files()
+    files = distributions.wheel_files()
     top_folders = {PurePosixPath(file).parts[0] for file in files}
     assert top_folders == {"dagwright", f"dagwright-{dagwright.__version__}.dist-info"}
     # The sdist has folders in place of the symbolic links of the checkout.
@@ -178,11 +178,11 @@ def test_wheel_contains_every_file_of_the_sources(distributions: Distributions) 
     folders = (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     sources = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
-    assert {file for file in distributions.files() if file.startswith("dagwright/")} == sources
+    assert {file for file in distributions.wheel_files() if file.startswith("dagwright/")} == sources
 
 
-def test_metadata_names_version_license_and_extras(distributions: Distributions) -> None:
-    metadata = distributions.metadata()
+def test_metadata_has_the_version_the_license_and_the_extras(distributions: Distributions) -> None:
+    metadata = distributions.wheel_metadata()
     assert metadata["Version"] == PROJECT["version"] == dagwright.__version__
     assert metadata["License-Expression"] == "MIT"
     assert "LICENSE" in metadata.get_all("License-File", [])
@@ -205,7 +205,7 @@ async def test_command_line_is_installed(installation: Installation) -> None:
     assert "Run a worker until" in await installation.run("-m", "dagwright", "worker", "--help")
 
 
-async def test_import_loads_no_library(installation: Installation) -> None:
+async def test_importing_dagwright_loads_no_library(installation: Installation) -> None:
     script = "import sys, dagwright; print(any(name in sys.modules for name in ('temporalio', 'pydantic', 'typer')))"
     assert await installation.run("-c", script) == "False\n"
 
