@@ -18,7 +18,7 @@ class Step:
         needs: IDs in `depends_on`.
         reads: IDs of the nodes whose results the arguments read, as a whole value and inside a text.
         items: items of `for_each`; `None` for a single task.
-        fails: IDs of the tasks of this node that fail.
+        failing_ids: IDs of the tasks of this node that fail.
         when: whether the node's condition is true; `None` if the node has no condition.
         reads_missing_key: whether an argument reads a key that no result has, so that the tasks fail before they start.
     """
@@ -29,7 +29,7 @@ class Step:
     join: Literal["all", "any", "all_done"] | int = "all"
     on_error: Literal["block", "skip", "value"] = "block"
     items: tuple[str, ...] | None = None
-    fails: frozenset[str] = frozenset()
+    failing_ids: frozenset[str] = frozenset()
     when: bool | None = None
     priority: int = 3
     tool: str = "any"
@@ -87,17 +87,19 @@ class PlanModel:
 
     def _compute_status(self, step: Step, dependency_statuses: dict[str, FinalStatus]) -> FinalStatus:
         by_id = {each.id: each for each in self.steps}
-        done_needs = [name for name, status in dependency_statuses.items() if status in ("completed", "skipped")]
+        successful_needs = [name for name, status in dependency_statuses.items() if status in ("completed", "skipped")]
         skipping_needs = [
             name
             for name, status in dependency_statuses.items()
             if status == "skipped" or (status == "failed" and by_id[name].on_error == "skip")
         ]
-        blocking_needs = [name for name in dependency_statuses if name not in done_needs and name not in skipping_needs]
+        blocking_needs = [
+            name for name in dependency_statuses if name not in successful_needs and name not in skipping_needs
+        ]
         count = len(dependency_statuses)
         required_count = {"all": count, "any": min(1, count), "all_done": 0}.get(str(step.join), step.join)
         assert isinstance(required_count, int)
-        may_run = len(done_needs) >= required_count and not (step.join == "all" and skipping_needs)
+        may_run = len(successful_needs) >= required_count and not (step.join == "all" and skipping_needs)
         if not may_run:
             return "blocked" if blocking_needs else "skipped"
         return self._run(step)
@@ -107,10 +109,12 @@ class PlanModel:
         self.values[step.id] = None
         if step.when is False:
             return "skipped"
-        failed_ids = set(step.task_ids) if step.reads_missing_key else step.fails
+        failed_ids = set(step.task_ids) if step.reads_missing_key else step.failing_ids
         arguments = self.arguments_of(step)
-        results = [f"{step.id}!" if task in failed_ids else result_of(task, arguments) for task in step.task_ids]
-        if (step.fails or step.reads_missing_key) and step.task_ids and step.on_error != "value":
+        results = [
+            f"{step.id}!" if task_id in failed_ids else result_of(task_id, arguments) for task_id in step.task_ids
+        ]
+        if (step.failing_ids or step.reads_missing_key) and step.task_ids and step.on_error != "value":
             return "failed"
         self.values[step.id] = results[0] if step.items is None else results
         return "completed"
@@ -140,9 +144,9 @@ class PlanModel:
         }
 
 
-def result_of(task: str, arguments: dict[str, Any]) -> Any:
+def result_of(task_id: str, arguments: dict[str, Any]) -> Any:
     """Return the result of a task: the arguments, and text that resembles references but must not be resolved."""
-    return {"by": task, "given": arguments["text"], "trap": "{{" + task + ".result}} \\{{ $1 }}"}
+    return {"by": task_id, "given": arguments["text"], "trap": "{{" + task_id + ".result}} \\{{ $1 }}"}
 
 
 def as_text(value: Any) -> str:
@@ -152,11 +156,11 @@ def as_text(value: Any) -> str:
     if value is None or isinstance(value, bool | int):
         return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
     if isinstance(value, list):
-        return "[" + ",".join(map(quote, value)) + "]"
-    return "{" + ",".join(f"{quote(key)}:{quote(part)}" for key, part in value.items()) + "}"
+        return "[" + ",".join(map(as_json, value)) + "]"
+    return "{" + ",".join(f"{as_json(key)}:{as_json(part)}" for key, part in value.items()) + "}"
 
 
-def quote(value: Any) -> str:
+def as_json(value: Any) -> str:
     if not isinstance(value, str):
         return as_text(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

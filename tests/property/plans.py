@@ -13,7 +13,7 @@ from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.property.plan_model import PlanModel, Step, result_of
 from tests.support.plan_building import TOOLS, compiled_plan, plan_of, record_of
 
-DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+SUCCESSFUL_STATUSES = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
 @st.composite
@@ -25,9 +25,10 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         joins: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
         join = draw(st.sampled_from(joins))
-        # With other joins than `all`, a node may start before its inputs have ended, so that its values depend on time.
-        has_reads = number and join == "all"
-        reads = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if has_reads else []
+        # With another join than `all`, a node may start before its dependencies have ended. Its arguments would depend
+        # on time, so it reads no results.
+        may_read = number and join == "all"
+        reads = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if may_read else []
         items = draw(st.none() | st.lists(st.sampled_from("xyz"), unique=True, max_size=3))
         step = Step(
             name,
@@ -43,18 +44,20 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
             reads_missing_key=bool(reads) and draw(st.integers(0, 3)) == 0,
         )
         failing_ids = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
-        drawn_steps.append(Step(**{**step.__dict__, "fails": failing_ids if draw(st.booleans()) else frozenset()}))
+        drawn_steps.append(
+            Step(**{**step.__dict__, "failing_ids": failing_ids if draw(st.booleans()) else frozenset()})
+        )
     return tuple(draw(st.permutations(drawn_steps)))
 
 
 def positions(data: st.DataObject) -> Callable[[int], int]:
-    """Return a function that draws a position in a list with this number of entries."""
+    """Return a function: length of a list -> a drawn position in the list."""
     return lambda count: data.draw(st.integers(0, count - 1))
 
 
-def failing_ids_of(plan: tuple[Step, ...]) -> frozenset[str]:
+def failing_ids_of(plan_steps: tuple[Step, ...]) -> frozenset[str]:
     """Return the IDs of the tasks that fail."""
-    return frozenset().union(*(step.fails for step in plan))
+    return frozenset().union(*(step.failing_ids for step in plan_steps))
 
 
 def without_times(value: Any) -> Any:
@@ -72,16 +75,21 @@ class Driver:
     """
 
     def __init__(
-        self, plan: tuple[Step, ...], choose_position: Callable[[int], int], *, max_in_flight: int = 500, **fields: Any
+        self,
+        plan_steps: tuple[Step, ...],
+        choose_position: Callable[[int], int],
+        *,
+        max_in_flight: int = 500,
+        **fields: Any,
     ) -> None:
-        self.steps = {step.id: step for step in plan}
+        self.steps = {step.id: step for step in plan_steps}
         self.choose_position = choose_position
         self.max_in_flight = max_in_flight
-        self.plan = compiled_plan(plan_of(*(step.to_json() for step in plan), **fields))
+        self.plan = compiled_plan(plan_of(*(step.to_json() for step in plan_steps), **fields))
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=max_in_flight)
         self.running_tasks: list[Task] = []
         self.started_ids: list[str] = []
-        self.arguments: dict[str, Any] = {}
+        self.arguments_by_task: dict[str, Any] = {}
         self.final_statuses: dict[str, str] = {}
 
     def run(self, *, before_each_end: Callable[[int], None] = lambda count: None) -> None:
@@ -94,7 +102,7 @@ class Driver:
             self.end_task()
             self.start_tasks()
             ended_count += 1
-        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task is running or ready, but the plan is not finished"
 
     def continue_as_new(self) -> None:
         """Continue in a new scheduler that receives only the state as JSON text."""
@@ -118,14 +126,14 @@ class Driver:
             self.assert_may_start(task)
             self.running_tasks.append(task)
             self.started_ids.append(task.id)
-            self.arguments[task.id] = task.arguments
-            self.assert_limits()
+            self.arguments_by_task[task.id] = task.arguments
+            self.assert_within_limits()
         self.assert_no_startable_task_waits()
         self.assert_final_statuses_do_not_change()
 
     def end_task(self) -> None:
         task = self.running_tasks.pop(self.choose_position(len(self.running_tasks)))
-        if task.id in self.steps[task.node.id].fails:
+        if task.id in self.steps[task.node.id].failing_ids:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
@@ -143,17 +151,17 @@ class Driver:
             case "all_done":
                 assert all(status.is_final for status in statuses)
             case "any":
-                assert not statuses or any(status in DONE for status in statuses)
+                assert not statuses or any(status in SUCCESSFUL_STATUSES for status in statuses)
             case at_least:
-                assert sum(status in DONE for status in statuses) >= at_least
+                assert sum(status in SUCCESSFUL_STATUSES for status in statuses) >= at_least
         assert task.id not in self.started_ids, "a task starts once"
 
-    def running_counts(self) -> tuple[Counter[str], Counter[str]]:
+    def running_counts_by_tool_and_node(self) -> tuple[Counter[str], Counter[str]]:
         count_by_tool = Counter(task.node.tool for task in self.running_tasks)
         return count_by_tool, Counter(task.node.id for task in self.running_tasks)
 
-    def assert_limits(self) -> None:
-        count_by_tool, count_by_node = self.running_counts()
+    def assert_within_limits(self) -> None:
+        count_by_tool, count_by_node = self.running_counts_by_tool_and_node()
         assert len(self.running_tasks) <= self.max_in_flight
         for name, count in count_by_tool.items():
             assert count <= (TOOLS[name].max_parallel or self.max_in_flight)
@@ -161,7 +169,7 @@ class Driver:
             assert count <= (self.steps[name].max_parallel or self.max_in_flight)
 
     def assert_no_startable_task_waits(self) -> None:
-        count_by_tool, count_by_node = self.running_counts()
+        count_by_tool, count_by_node = self.running_counts_by_tool_and_node()
         if len(self.running_tasks) >= self.max_in_flight:
             return
         for node_id, step in self.steps.items():
@@ -204,4 +212,4 @@ class Driver:
             if model.final_statuses[step.id] == "completed":
                 assert record.result == model.values[step.id]
             for task in step.task_ids:
-                assert self.arguments.get(task, expected := model.arguments_of(step)) == expected
+                assert self.arguments_by_task.get(task, expected := model.arguments_of(step)) == expected

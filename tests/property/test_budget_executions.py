@@ -28,7 +28,7 @@ class BudgetedRun:
     def __init__(self) -> None:
         self.scheduler = started_scheduler(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
         self.running_ids: list[str] = []
-        self.child_calls = 0
+        self.child_call_count = 0
         """Number of the reported or pending calls of the sub-plan."""
         self.used, self.usage_reported_by_child = NO_USAGE, NO_USAGE
         self.at = 0.0
@@ -55,7 +55,7 @@ class BudgetedRun:
                 self.scheduler = restored_scheduler(self.scheduler, PLAN)
 
     def _end(self, task_id: str, number: int) -> None:
-        is_call = task_id != "sub" or bool(self._reservations_of_child)
+        is_call = task_id != "sub" or bool(self._child_reservation_keys)
         call_usage = Usage(calls=1, prompt_tokens=number) if is_call else NO_USAGE
         self.used += call_usage
         usage, self.usage_reported_by_child = (
@@ -66,17 +66,17 @@ class BudgetedRun:
         self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
 
     @property
-    def _reservations_of_child(self) -> list[str]:
+    def _child_reservation_keys(self) -> list[str]:
         return [key for owner, key in self.budget.reservations if owner]
 
     def _report(self, number: int) -> None:
-        next_call, last_call = f"inner{self.child_calls}", f"inner{self.child_calls - 1}"
+        next_call, last_call = f"inner{self.child_call_count}", f"inner{self.child_call_count - 1}"
         usage_by_call: dict[str, Usage | None] = {}
         if ("sub", last_call) in self.budget.reservations:
             usage_by_call[last_call] = usage = Usage(calls=1, prompt_tokens=number)
             self.used, self.usage_reported_by_child = self.used + usage, self.usage_reported_by_child + usage
         if ("sub", last_call) not in self.budget.waiting_calls:
-            self.child_calls += 1
+            self.child_call_count += 1
             self.scheduler.features.budget.handle_report(
                 "sub", BudgetReport({next_call: 100}, usage_by_call), added_count=0, at=self.at
             )

@@ -75,6 +75,7 @@ class Tree:
         return self.runs["root"]
 
     def apply(self, event: str, name: str, number: int) -> None:
+        """Apply an event to the run `name`; `number` is a number of tokens, or chooses a call or a variant."""
         run = self.runs[name]
         if run.has_ended:
             return
@@ -149,7 +150,11 @@ class Tree:
         self.end_run(run, run.used)
 
     def _crash(self, run: Run, *, parent_receives_reports: bool) -> None:
-        """End a run between two reports; the parent may not have received the last report."""
+        """End a run between two reports.
+
+        Args:
+            parent_receives_reports: whether the parent still receives the reports that the run has sent.
+        """
         assert run.parent is not None
         if parent_receives_reports:
             self._deliver_reports(run.parent)

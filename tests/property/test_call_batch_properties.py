@@ -74,7 +74,7 @@ class Run:
                 restarted_calls = self._run_batch(calls)
             else:
                 self._end_task(calls[0].task)
-        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task is running or ready, but the plan is not finished"
         assert self.scheduler.in_flight == 0
 
     def _may_start_batch(self, task: Task) -> bool:
@@ -145,8 +145,10 @@ def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step
     model = PlanModel(plan_steps)
     nodes = batched_run.document()["nodes"]
     assert {name: nodes[name]["status"] for name in model.final_statuses} == model.final_statuses
-    order = {task_id: position for position, task_id in enumerate(batched_run.completed_ids)}
+    position_by_task = {task_id: position for position, task_id in enumerate(batched_run.completed_ids)}
     for step in plan_steps:
         for task_id in step.task_ids:
-            needed_ids = [name for name in step.dependencies if step.join == "all" and name in order]
-            assert task_id not in order or all(order[name] < order[task_id] for name in needed_ids)
+            needed_ids = [name for name in step.dependencies if step.join == "all" and name in position_by_task]
+            assert task_id not in position_by_task or all(
+                position_by_task[name] < position_by_task[task_id] for name in needed_ids
+            )

@@ -14,7 +14,7 @@ from tests.support.example_counts import example_count
 @given(
     plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), continue_as_new_counts=st.frozensets(st.integers(0, 12))
 )
-def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits(
+def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_tool_and_node_limits(
     plan: tuple[Step, ...], max_in_flight: int, continue_as_new_counts: frozenset[int]
 ) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
@@ -30,7 +30,7 @@ def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits
 
 @settings(max_examples=example_count(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 6), kind=st.sampled_from(["cancel", "abort"]))
-def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
+def test_stopped_run_that_continues_as_new_ends_cancelled_or_failed(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str
 ) -> None:
     driver = Driver(plan, positions(data))

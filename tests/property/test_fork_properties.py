@@ -18,7 +18,7 @@ from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of
 IDEMPOTENT_TOOLS = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 
 
-def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
+def driver_with_idempotent_tools(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
     driver = Driver(plan, positions(data))
     driver.plan = compiled_plan(plan_of(*(step.to_json() for step in plan)), tools=IDEMPOTENT_TOOLS)
     driver.scheduler = create_scheduler(driver.plan, {})
@@ -37,7 +37,7 @@ def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
         change = draw(st.sampled_from(["same", "same", "repair", "reads", "items", "when"]))
         fields: dict[str, Any] = {}
         if change == "repair":
-            fields = {"fails": frozenset(), "reads_missing_key": False}
+            fields = {"failing_ids": frozenset(), "reads_missing_key": False}
         elif change == "reads" and step.reads:
             fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "reads_missing_key": False}
         elif change == "items" and step.items is not None:
@@ -53,7 +53,7 @@ def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
 def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool
 ) -> None:
-    original = driver_of(plan, data)
+    original = driver_with_idempotent_tools(plan, data)
     original.scheduler.start(0.0)
     original.start_tasks()
     original.end_tasks(stop_after)
@@ -62,7 +62,7 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
         while original.running_tasks:
             original.end_task()
     arguments_of_completed_tasks = {
-        task: original.arguments[task]
+        task: original.arguments_by_task[task]
         for task in original.started_ids
         if (record := original.scheduler.record_of(task)) is not None
         and record.status is NodeStatus.COMPLETED
@@ -70,13 +70,13 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     }
 
     changed_plan = data.draw(changed_plans(plan))
-    fork = driver_of(changed_plan, data)
+    fork = driver_with_idempotent_tools(changed_plan, data)
     source, differences = Source("old", "scope", is_open=is_open), ForkDifferences()
     reuse = find_reusable_results(original.scheduler, fork.plan, source=source, differences=differences)
     prediction = predict_fork(create_scheduler(fork.plan, {}), original.scheduler, reuse, differences=differences)
     fork.scheduler = restored_scheduler(configure(fork.scheduler, reuse=reuse.table), fork.plan)
     fork.scheduler.reconcile(0.0)
-    scopes = run_to_the_end(fork, data)
+    scope_by_task = run_to_the_end(fork, data)
 
     model = PlanModel(changed_plan)
     assert fork.node_statuses() == model.final_statuses
@@ -84,12 +84,12 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
         if model.final_statuses[step.id] == "completed":
             assert record_of(fork.scheduler, step.id).result == model.values[step.id]
     for task in fork.started_ids:
-        assert arguments_of_completed_tasks.get(task) != fork.arguments[task], f"{task} was executed again"
-        has_unfinished_call = task in original.arguments and task not in arguments_of_completed_tasks
-        if has_unfinished_call and original.arguments[task] == fork.arguments[task]:
-            assert scopes[task] == "scope", f"{task} does not have the key of the unfinished call"
-        elif task in original.arguments:
-            assert scopes[task] is None, f"{task} is a new effect, but has the key of an earlier effect"
+        assert arguments_of_completed_tasks.get(task) != fork.arguments_by_task[task], f"{task} was executed again"
+        has_unfinished_call = task in original.arguments_by_task and task not in arguments_of_completed_tasks
+        if has_unfinished_call and original.arguments_by_task[task] == fork.arguments_by_task[task]:
+            assert scope_by_task[task] == "scope", f"{task} does not have the key of the unfinished call"
+        elif task in original.arguments_by_task:
+            assert scope_by_task[task] is None, f"{task} is a new effect, but has the key of an earlier effect"
     assert not {*prediction.reused} & {*fork.started_ids}
     assert all(task in fork.started_ids or _is_final(fork.scheduler, task) for task in prediction.executed)
 
@@ -97,15 +97,15 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
     """Run a started scheduler to its end, and sometimes continue as new.
 
-    Returns: task ID -> scope of its idempotency key.
+    Returns: task ID -> scope in the idempotency key of the task.
     """
-    scopes: dict[str, Any] = {}
+    scope_by_task: dict[str, Any] = {}
     while True:
         driver.start_tasks()
-        scopes |= {task.id: task.scope for task in driver.running_tasks}
+        scope_by_task |= {task.id: task.scope for task in driver.running_tasks}
         if not driver.running_tasks:
             assert driver.scheduler.is_finished
-            return scopes
+            return scope_by_task
         driver.end_task()
         if data.draw(st.integers(0, 3)) == 0:
             driver.continue_as_new()

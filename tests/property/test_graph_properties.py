@@ -66,9 +66,9 @@ def test_each_cyclic_component_has_one_shortest_cycle_that_starts_at_the_first_n
     cycles = cycles_of(graph)
     components = cyclic_components(graph)
     assert sorted(cycles) == cycles
-    cyclic = [next(component for component in components if cycle[0] in component) for cycle in cycles]
-    assert sorted(cyclic) == components
-    for cycle, component in zip(cycles, cyclic, strict=True):
+    components_of_cycles = [next(component for component in components if cycle[0] in component) for cycle in cycles]
+    assert sorted(components_of_cycles) == components
+    for cycle, component in zip(cycles, components_of_cycles, strict=True):
         assert len(set(cycle)) == len(cycle) == shortest_cycle_length(graph, component)
         assert all(after in graph[before] for before, after in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
         assert cycle[0] == min(cycle)

@@ -32,7 +32,7 @@ CONDITIONS = {
 }
 GROUPINGS = {"terms", "date_histogram", "histogram", "range", "date_range", "filter", "filters", "missing"}
 METRICS = {"avg", "sum", "min", "max", "stats", "value_count", "cardinality", "percentiles", "top_hits"}
-BODY = {"query", "aggs", "size", "from", "sort", "_source", "search_after", "track_total_hits", "timeout"}
+BODY_KEYS = {"query", "aggs", "size", "from", "sort", "_source", "search_after", "track_total_hits", "timeout"}
 DANGEROUS_KEYS = [
     *("script", "script_score", "script_fields", "runtime_mappings", "scripted_metric", "bucket_script", "_script"),
     *("query_string", "simple_query_string", "regexp", "fuzzy", "more_like_this", "percolate", "function_score"),
@@ -44,7 +44,7 @@ DANGEROUS_KEYS = [
 HARMLESS_KEYS = ["_name", "terminate_after", "routing", "aggregations", "must", "should", "filter", "must_not", "boost"]
 
 NAMES_IN_QUERIES = st.sampled_from(
-    [*sorted(PARAMETERS | CONDITIONS | GROUPINGS | METRICS | BODY), *DANGEROUS_KEYS, *HARMLESS_KEYS, *FIELDS]
+    [*sorted(PARAMETERS | CONDITIONS | GROUPINGS | METRICS | BODY_KEYS), *DANGEROUS_KEYS, *HARMLESS_KEYS, *FIELDS]
 )
 SCALARS = (
     st.none()
@@ -225,7 +225,7 @@ def checked_depth_of_condition(query: Mapping[str, Any]) -> int:
     return 1
 
 
-def checked_min_bucket_count(groupings: Mapping[str, Any], parent_count: int) -> int:
+def checked_min_bucket_count(groupings: Mapping[str, Any], parent_bucket_count: int) -> int:
     """Check the aggregations of an accepted query, and return the minimum number of their buckets."""
     count = 0
     for grouping in groupings.values():
@@ -248,7 +248,7 @@ def checked_min_bucket_count(groupings: Mapping[str, Any], parent_count: int) ->
         if kind in METRICS:
             assert "aggs" not in grouping
             continue
-        bucket_count *= parent_count
+        bucket_count *= parent_bucket_count
         count += bucket_count + checked_min_bucket_count(grouping.get("aggs", {}), bucket_count)
     return count
 
@@ -257,7 +257,7 @@ def assert_only_reads_within_limits(query: Any) -> None:
     body = query.body
     assert query.index.startswith("goods-")
     assert set(query.index) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
-    assert body.keys() <= BODY
+    assert body.keys() <= BODY_KEYS
     assert 0 <= body["size"] <= LIMITS.rows
     assert body["size"] + body.get("from", 0) <= LIMITS.window
     assert body["track_total_hits"] is True

@@ -84,7 +84,7 @@ def test_password_is_redacted_in_a_basic_authorization_header(secret: str, user:
     header = authorized_request.headers["Authorization"]
     redacted_text = Redaction([secret]).redact_value({"Authorization": header})["Authorization"]
     parts = redacted_text.removeprefix("Basic ").split("***")
-    # Beside the encoded user, only characters remain that also encode bits outside the secret.
+    # Apart from the encoded user name, only characters remain that also encode bits outside the secret.
     assert len(parts) == 2
     assert len(parts[0]) <= (len(user.encode()) + 1) * 4 / 3 + 1
     assert len(parts[1]) <= 4

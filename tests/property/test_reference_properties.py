@@ -92,7 +92,8 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
 ) -> None:
     text, expected, results = "", "", {}
     for number, (before, (value, path, inner)) in enumerate(pieces):
-        # A brace or a backslash directly before a reference changes its meaning, which other tests cover.
+        # A brace or a backslash directly before a reference changes the meaning of the reference; other tests cover
+        # this.
         prefix = "." + before.rstrip("{\\") + "."
         text += escape(prefix) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
         expected += prefix + as_text(inner)

@@ -81,7 +81,7 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
         changed_step = replace(step, tool=draw(tool_names))
         if draw(simple_choices):
             changed_step = replace(changed_step, items=None, join="all", max_parallel=None)
-            changed_step = replace(changed_step, fails=frozenset({step.id} if step.fails else ()))
+            changed_step = replace(changed_step, failing_ids=frozenset({step.id} if step.failing_ids else ()))
         changed_steps.append(changed_step)
     return tuple(changed_steps)
 
@@ -128,7 +128,7 @@ class Run:
                 snapshot = state_to_json(self.scheduler)
                 self.scheduler = create_scheduler(self._plan, {"word": "w"})
                 restore_state(self.scheduler, snapshot)
-        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task is running or ready, but the plan is not finished"
 
     def _end_task(self, task: Task) -> None:
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
@@ -191,8 +191,11 @@ class Run:
         return {**without_times(result_document(self.scheduler, _FACTS)), "graph": graph_document(self.scheduler)}
 
 
-def _without_order(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of a node without the order of its blockers, which a region does not report."""
+def _without_blocker_details(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a node; for a blocked node, without its error and the order of its blockers.
+
+    A region does not report this order.
+    """
     if node["status"] != "blocked":
         return node
     return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
@@ -316,7 +319,7 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
     every_node = {**actual["nodes"], **asyncio.run(offloaded_documents(offloaded))}
     assert sorted(every_node) == sorted(expected["nodes"])
     for name, node in every_node.items():
-        assert _without_order(node) == _without_order(expected["nodes"][name])
+        assert _without_blocker_details(node) == _without_blocker_details(expected["nodes"][name])
         offloaded_node = asyncio.run(offloaded.find(name))
         assert offloaded_node is None or without_times(offloaded_node.document) == node
     schedulers = (run_with_regions.scheduler, run_without_regions.scheduler)
