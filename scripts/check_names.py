@@ -1,6 +1,6 @@
 """Report identifiers that contain words of a list, and functions whose name is only a participle.
 
-It reads the names of modules, functions, classes, parameters, variables and attributes of Python files. Each finding
+The check reads the names of modules, functions, classes, parameters, variables and attributes of Python files. Each finding
 has advice: the words to use instead, or the form of the name.
 
     python -m scripts.check_names [PATH ...]
@@ -91,7 +91,7 @@ def _participle_findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def functions_named_by_participle(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each function whose name is a single participle; a property may have such a name."""
+    """Yield line number and name of each function whose name is a single participle; a property may have such a name."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or any(map(_is_property, node.decorator_list)):
             continue
@@ -104,7 +104,7 @@ def _is_property(decorator: ast.expr) -> bool:
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of everything that is defined."""
+    """Yield line number and name of each definition."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():

@@ -96,7 +96,7 @@ def main() -> int:
     """Print the findings of the given paths and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("paths", nargs="*", default=_CHECKED_PATHS, help="files and folders to read")
-    parser.add_argument("--count", action="store_true", help="print the number of findings of each folder only")
+    parser.add_argument("--count", action="store_true", help="print only the number of findings in each folder")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     for path in _files(options.paths):
@@ -131,7 +131,7 @@ def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Pat
 
 
 def findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield line, found words and advice for each finding in a file."""
+    """Yield line number, found words and advice for each finding in a file."""
     text = path.read_text(encoding="utf-8")
     reader = _READERS.get(path.suffix) or _READERS[path.name]
     if reader is _prose_of_python and path.is_relative_to(ROOT / "tests"):
@@ -149,7 +149,7 @@ def findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _prose_of_python(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text, and whether the text starts a docstring or comment."""
+    """Yield line number, text, and whether the text starts a docstring or comment."""
     yield from _comments(text)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant):
@@ -205,7 +205,8 @@ _READERS: dict[str, Callable[[str], Iterator[tuple[int, str, bool]]]] = {
     ".md": _prose_of_markdown,
     "Makefile": _prose_of_makefile,
 }
-"""Suffix or name of a file -> function that yields line, text, and whether the text starts a docstring or comment."""
+"""Suffix or name of a file -> function that yields line number, text, and whether the text starts a docstring
+or comment."""
 
 
 if __name__ == "__main__":

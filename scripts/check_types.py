@@ -1,8 +1,8 @@
-"""Check types with mypy, and that mypy reports the mistakes in `tests/typing/*_errors.py`.
+"""Check types with mypy, and check that mypy reports the mistakes in `tests/typing/*_errors.py`.
 
 `python scripts/check_types.py PATHS`. In a file `*_errors.py` each line with `# E: TEXT` has an error with that
 text, and no other line has an error. All files are checked in one run of mypy, because each run takes half a minute
-without its cache.
+without the cache of mypy.
 """
 
 import re

@@ -2,7 +2,7 @@
 
     python scripts/format_markdown.py [--check] [PATH ...]
 
-Without paths, it formats the files in `FORMATTED_PATHS`.
+Without paths, the script formats the files in `FORMATTED_PATHS`.
 """
 
 import argparse

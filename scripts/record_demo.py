@@ -17,10 +17,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
-FIRST_LINE = "$ dagwright run"
-LAST_LINE = "Each lamp"
+FIRST_LINE_PREFIX = "$ dagwright run"
+LAST_LINE_PREFIX = "Each lamp"
 PAUSES_S = {True: (1.0, 1.5), False: (0.0, 2.0)}
-"""Whether a line is a command -> the shortest and longest pause before it."""
+"""Whether a line is a command -> the shortest and longest pause before the line."""
 COLUMN_PX = 8.4
 ROW_PX = 20
 MARGIN_PX = 20
@@ -86,10 +86,10 @@ def record_lines(state_dir: Path) -> Iterator[Line]:
             min_pause_s, max_pause_s = PAUSES_S[line.startswith("$")]
             appears_at_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_recording else 0
             previous_line_at = line_at
-            is_recording = is_recording or line.startswith(FIRST_LINE)
+            is_recording = is_recording or line.startswith(FIRST_LINE_PREFIX)
             if is_recording and not line.startswith("Temporal UI"):
                 yield Line(line.rstrip(), appears_at_s)
-            if line.startswith(LAST_LINE):
+            if line.startswith(LAST_LINE_PREFIX):
                 is_recording = False
     if process.returncode:
         raise SystemExit(f"the demo ended with exit code {process.returncode}")

@@ -26,7 +26,7 @@ from typing import Self, cast
 ROOT = Path(__file__).parents[1]
 
 FOREIGN_MARKERS = ("java", "postgres", "chromium", "node", "litellm", "search")
-"""Markers of tests that need programs beside Python, make and a Temporal server."""
+"""Markers of tests that need other programs than Python, make and a Temporal server."""
 
 MAX_RETRIED_TESTS = 3
 """Maximum number of failed tests that a stage runs again; if more tests fail, the change has broken something."""
@@ -34,11 +34,11 @@ SLOWEST_FILES = 10
 GRACE_S = 60
 """Time for pytest to print its summary and to end its servers after an interrupt."""
 NO_TESTS_COLLECTED = 5
-"""Exit code of pytest."""
-TIMED_OUT = -1
-"""Exit code of a stage that was interrupted, because the time was over or by a signal."""
+"""Exit code of pytest if it has collected no tests."""
+INTERRUPTED = -1
+"""Exit code of an interrupted stage: the time was over, or a signal came."""
 CRASHED = 2
-"""Exit code of a stage of which a process ended before its tests."""
+"""Exit code of a stage in which a process ended before all its tests had ended."""
 _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, preferred_version=None))"
@@ -89,7 +89,7 @@ class Stage:
     expression: str
     process_count: int
     may_retry: bool = False
-    """Whether failed tests are retried, because they measure time: other programs on the machine may disturb them."""
+    """Whether failed tests run again. Tests of such a stage measure time, which other programs may disturb."""
     duration_s: float = 0.0
     exit_code: int | None = None
     failed_tests: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage, because importing all files would take most of a short stage."""
+    """Yield the files that may have tests of a stage. Importing all files would take most of the time of a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))
@@ -184,19 +184,21 @@ def _retry(stage: Stage, ends_at: float) -> None:
 
 
 def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
-    """Run files or tests in the processes of a stage, which take them from a list (`tests/support/shared_files.py`).
+    """Run files or tests in the processes of a stage.
+
+    The processes take the files or tests from a list (`tests/support/shared_files.py`).
 
     Returns:
-        0 if all tests passed, 1 if tests failed, `TIMED_OUT`, or `CRASHED`.
+        0 if all tests passed, 1 if tests failed, `INTERRUPTED`, or `CRASHED`.
     """
-    # A folder of its own: two runs in one checkout must not read each other's files.
+    # Each call creates a folder, because two runs in one checkout must not read each other's files.
     with TemporaryDirectory(prefix=f"dagwright-{stage.name}-") as folder:
         list_file = Path(folder, "files.txt")
         list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
         claims_folder = list_file.with_suffix(".claimed")
         claims_folder.mkdir()
         pytest_runs = [_PytestRun.start(stage, list_file, n) for n in range(min(stage.process_count, len(tests)))]
-        has_timed_out = _wait(
+        was_interrupted = _wait(
             pytest_runs,
             ends_at,
             progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files",
@@ -210,8 +212,8 @@ def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
                 pytest_run.print_output()
                 has_failed_tests_only = pytest_run.process.returncode == 1 and report.failed_tests
                 has_crashed |= not (report.is_complete and has_failed_tests_only)
-    if has_timed_out:
-        return TIMED_OUT
+    if was_interrupted:
+        return INTERRUPTED
     return CRASHED if has_crashed else 1 if stage.failed_tests else 0
 
 
@@ -296,7 +298,7 @@ def _wait(pytest_runs: list[_PytestRun], ends_at: float, *, progress: Callable[[
     except KeyboardInterrupt:
         reason = "interrupted"
     finally:
-        # Also if the output cannot be printed: no process may outlive this one.
+        # No process may outlive this one, even if the output cannot be printed.
         _end([run.process for run in pytest_runs if run.process.poll() is None])
     if reason is not None:
         print(f"\n=== {reason}", flush=True)
@@ -362,7 +364,7 @@ def summarize(stages: list[Stage]) -> None:
     """Print durations, slowest files and failures of all stages."""
     print("\n=== stages")
     for stage in stages:
-        result = {None: "not run", 0: "passed", TIMED_OUT: "interrupted"}.get(stage.exit_code, "failed")
+        result = {None: "not run", 0: "passed", INTERRUPTED: "interrupted"}.get(stage.exit_code, "failed")
         print(f"{stage.name:<10} {stage.duration_s:6.0f} s  {stage.test_count:5} tests  {result}")
     files = sorted(
         ((time_s, file) for stage in stages for file, time_s in stage.file_durations_s.items()), reverse=True
@@ -386,7 +388,7 @@ def summarize(stages: list[Stage]) -> None:
 
 
 def main() -> int:
-    """Run the stages and return the exit code: 0 if every stage ran and passed, and ran at least one test."""
+    """Run the stages and return the exit code: 0 if every stage passed and at least one test ran."""
     for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stop_signal, signal.default_int_handler)
     # The output may be a file or terminal that cannot show the names of all tests.
@@ -438,7 +440,7 @@ def _run_stages(stages: list[Stage], paths: list[str], ends_at: float) -> None:
         stack.enter_context(fast_temporary_files())
         for stage in stages:
             run_stage(stage, paths, ends_at)
-            if stage.exit_code == TIMED_OUT:
+            if stage.exit_code == INTERRUPTED:
                 break
 
 

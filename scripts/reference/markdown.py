@@ -29,27 +29,27 @@ def sentence(text: str) -> str:
     return f"{line[:1].upper()}{line[1:]}." if line else ""
 
 
-def constant_descriptions(module: str) -> dict[str, str]:
+def constant_descriptions(path: str) -> dict[str, str]:
     """Return the descriptions of a module's constants: name -> the string after its definition.
 
     Args:
-        module: path of the file in the repository.
+        path: path of the module in the repository.
     """
-    return _descriptions(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
+    return _descriptions(ast.parse((ROOT / path).read_text(encoding="utf-8")).body)
 
 
-def constant_names(module: str) -> list[str]:
+def constant_names(path: str) -> list[str]:
     """Return the names of the constants of a module, in order."""
-    names = map(_names_of, ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
+    names = map(_names_of, ast.parse((ROOT / path).read_text(encoding="utf-8")).body)
     return list(itertools.chain.from_iterable(names))
 
 
-def field_descriptions(module: str, class_name: str) -> dict[str, str]:
+def field_descriptions(path: str, class_name: str) -> dict[str, str]:
     """Return the descriptions of a class's fields: name -> the string after its definition."""
-    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             return _descriptions(node.body)
-    raise ValueError(f"{module} has no class {class_name}")
+    raise ValueError(f"{path} has no class {class_name}")
 
 
 def _descriptions(body: Sequence[ast.stmt]) -> dict[str, str]:

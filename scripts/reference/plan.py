@@ -13,18 +13,18 @@ from dagwright.plans.schema import plan_schema
 from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, field_descriptions, first_paragraph, section, sentence, table
 
-_PLAN = "dagwright/core/model/plan.py"
+_PLAN_PATH = "dagwright/core/model/plan.py"
 _SECTIONS: Mapping[type[BaseModel], str] = {
-    model.PlanDocument: _PLAN,
-    model.Input: _PLAN,
-    model.Node: _PLAN,
-    model.Human: _PLAN,
-    model.OnTimeoutDefault: _PLAN,
-    model.OnTimeoutEscalate: _PLAN,
-    model.Retry: _PLAN,
-    model.AtLeast: _PLAN,
-    model.OnErrorValue: _PLAN,
-    model.Cache: _PLAN,
+    model.PlanDocument: _PLAN_PATH,
+    model.Input: _PLAN_PATH,
+    model.Node: _PLAN_PATH,
+    model.Human: _PLAN_PATH,
+    model.OnTimeoutDefault: _PLAN_PATH,
+    model.OnTimeoutEscalate: _PLAN_PATH,
+    model.Retry: _PLAN_PATH,
+    model.AtLeast: _PLAN_PATH,
+    model.OnErrorValue: _PLAN_PATH,
+    model.Cache: _PLAN_PATH,
     InlineAgent: "dagwright/core/model/agents.py",
 }
 """Class -> file that defines it, in the order of the page."""
@@ -42,27 +42,25 @@ def plan_sections() -> str:
         section(
             document_class.__name__.removesuffix("Document"),
             first_paragraph(document_class.__doc__),
-            table(headings, _rows(document_class, module)),
+            table(headings, _rows(document_class, path)),
         )
-        for document_class, module in _SECTIONS.items()
+        for document_class, path in _SECTIONS.items()
     )
 
 
 def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Yield `CLASS.FIELD`, JSON Schema and example of each field."""
-    for document_class, module in _SECTIONS.items():
-        for name, schema, description in _fields(document_class, module):
+    for document_class, path in _SECTIONS.items():
+        for name, schema, description in _fields(document_class, path):
             if match := _EXAMPLE.search(description):
                 yield f"{document_class.__name__}.{name}", schema, match["example"]
 
 
-def _rows(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
-    for name, schema, description in _fields(document_class, module):
+def _rows(document_class: type[BaseModel], path: str) -> Iterator[tuple[str, ...]]:
+    for name, schema, description in _fields(document_class, path):
         example = _EXAMPLE.search(description)
         if example is None:
-            raise ValueError(
-                f"{module}: {document_class.__name__}.{name} needs an example at the end of its description"
-            )
+            raise ValueError(f"{path}: {document_class.__name__}.{name} needs an example at the end of its description")
         yield (
             code(name),
             type_name(schema, link="#{name}"),
@@ -72,14 +70,12 @@ def _rows(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, .
         )
 
 
-def _fields(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    descriptions = field_descriptions(module, document_class.__name__)
+def _fields(document_class: type[BaseModel], path: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    descriptions = field_descriptions(path, document_class.__name__)
     for attribute, field in document_class.model_fields.items():
         name = field.alias or attribute
         if attribute not in descriptions:
-            raise ValueError(
-                f"{module}: {document_class.__name__}.{attribute} needs a description after its definition"
-            )
+            raise ValueError(f"{path}: {document_class.__name__}.{attribute} needs a description after its definition")
         yield name, _schema_of(document_class)["properties"][name], descriptions[attribute]
 
 

@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined
 from dagwright.settings import Settings
 from scripts.reference.markdown import code, field_descriptions, sentence, table
 
-_MODULE = "dagwright/settings.py"
+_PATH = "dagwright/settings.py"
 
 
 def settings_table() -> str:
@@ -23,10 +23,10 @@ def settings_table() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str, str]]:
-    descriptions = field_descriptions(_MODULE, "Settings")
+    descriptions = field_descriptions(_PATH, "Settings")
     for name, field in Settings.model_fields.items():
         if name not in descriptions:
-            raise ValueError(f"{_MODULE}: the setting {name!r} needs a description after its definition")
+            raise ValueError(f"{_PATH}: the setting {name!r} needs a description after its definition")
         variable = field.validation_alias or f"DAGWRIGHT_{name.upper()}"
         note = " A secret, which is never shown." if "SecretStr" in str(field.annotation) else ""
         yield code(variable), code(name), _default(field), sentence(descriptions[name]) + note

@@ -40,7 +40,7 @@ def texts_of(expression: ast.expr) -> Set[str]:
 class _Index:
     """Calls by the name of their function, and names of attributes by the name of their object.
 
-    One walk over all modules builds it: each walk takes a second or more.
+    One walk over all modules builds the index, because each walk takes a second or more.
     """
 
     calls: Mapping[str, list[ast.Call]]

@@ -1,4 +1,7 @@
-"""The tables of states, from the descriptions of `NodeStatus` and `RunStatus`, and of their executions in Temporal."""
+"""The tables of states, from the descriptions of `NodeStatus` and `RunStatus`.
+
+The table of run states also has the statuses in Temporal.
+"""
 
 from temporalio.client import WorkflowExecutionStatus
 
@@ -6,12 +9,12 @@ from dagwright.client.run_lists import REFINED_STATUSES, STATUS_OF_EXECUTION
 from dagwright.core.model.states import NodeStatus, RunStatus
 from scripts.reference.markdown import code, field_descriptions, sentence, table
 
-_MODULE = "dagwright/core/model/states.py"
+_PATH = "dagwright/core/model/states.py"
 
 
 def node_states_table() -> str:
     """Return a row for each state of a node: name, whether it is final, meaning."""
-    descriptions = field_descriptions(_MODULE, "NodeStatus")
+    descriptions = field_descriptions(_PATH, "NodeStatus")
     rows = [
         (code(state), "yes" if state.is_final else "no", sentence(descriptions[state.name])) for state in NodeStatus
     ]
@@ -20,7 +23,7 @@ def node_states_table() -> str:
 
 def run_states_table() -> str:
     """Return a row for each state of a run: name, meaning, and the statuses that its execution may have in Temporal."""
-    descriptions = field_descriptions(_MODULE, "RunStatus")
+    descriptions = field_descriptions(_PATH, "RunStatus")
     rows = [
         (code(state), sentence(descriptions[state.name]), ", ".join(_execution_statuses(state))) for state in RunStatus
     ]
