@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and judge.
+"""`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and check figures.
 
 The exit code is 1 only if a figure misses its goal by more than the factor 1.5. Each set of rows is measured and saved
 separately, because all sets would occupy a machine for an hour. If `--rows` selects a part of a set, nothing is saved.
@@ -34,14 +34,14 @@ PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 
 
-async def measure(row_names: list[str], pairs: int) -> list[Figure]:
+async def measure(row_names: list[str], pair_count: int) -> list[Figure]:
     """Measure some rows and return their figures, in order."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with open_bench(Path(folder)) as bench:
             for row_name in row_names:
                 started_at = time.monotonic()
-                row_figures = await ROWS[row_name](bench, pairs)
+                row_figures = await ROWS[row_name](bench, pair_count)
                 figures += row_figures
                 print(
                     f"{format_table(row_figures)}\n({row_name}: {time.monotonic() - started_at:.0f} s)\n",
@@ -63,7 +63,7 @@ def main() -> int:
     figures = asyncio.run(measure(row_names, options.pairs))
     print(format_table(figures))
     if row_names == list(SETS[options.set]):
-        save_figures(figures, _RESULTS, name=options.set, measurement_pairs=options.pairs)
+        save_figures(figures, _RESULTS, name=options.set, pair_count=options.pairs)
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 

@@ -16,7 +16,6 @@ class CommandOutcome:
     """Outcome of a command.
 
     Args:
-        exit_code: exit code.
         seconds: duration, including the start of the program.
         peak_gb: peak memory, in 10^9 bytes.
         last_output: the end of the output.

@@ -78,19 +78,19 @@ def format_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def save_figures(figures: Sequence[Figure], folder: Path, *, name: str, measurement_pairs: int) -> None:
+def save_figures(figures: Sequence[Figure], folder: Path, *, name: str, pair_count: int) -> None:
     """Write `<name>.json` and `<name>.md`.
 
     Args:
-        measurement_pairs: number of pairs of measurements: one of Dagwright, and one of the other side of the ratio.
+        pair_count: number of pairs of measurements: one of Dagwright, and one of the other side of the ratio.
     """
     rows = [figure_to_json(figure) for figure in figures]
     save_document(
         folder,
         name,
         text=format_table(figures),
-        document={"pairs": measurement_pairs, "figures": rows},
-        workload_text=f"{measurement_pairs} pairs",
+        document={"pairs": pair_count, "figures": rows},
+        workload_text=f"{pair_count} pairs",
     )
 
 

@@ -25,7 +25,7 @@ _SIZE_DIVISOR = 10
 _TIMEOUT_S = 3_600.0
 
 
-async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_million_pure_nodes(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 1,000,000 pure nodes with three dependencies each."""
     return await _compare_with_tenth(
         bench,
@@ -37,7 +37,7 @@ async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]: 
     )
 
 
-async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_continue_as_new(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _compare_with_tenth(
         bench,
@@ -48,7 +48,7 @@ async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # 
     )
 
 
-async def measure_large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_large_map(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure a `for_each` of 100,000 items."""
     return await _compare_with_tenth(
         bench,

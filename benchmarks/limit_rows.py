@@ -39,7 +39,7 @@ _REPETITIONS = 3
 Tools = Mapping[str, ToolDeclaration]
 
 
-async def measure_pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_pure_large(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with a run of 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large_runs, small_runs = [], []
@@ -48,23 +48,23 @@ async def measure_pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa:
         small_runs.append(await _run_plan(bench, shapes.large_plan(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
     activations = [await _longest_activation_s(sample.handle) for sample in large_runs]
     name = f"{PURE_LARGE:,} pure nodes"
-    cost_of_large = [sample.seconds / PURE_LARGE for sample in large_runs]
-    cost_of_small = [sample.seconds / PURE_SMALL for sample in small_runs]
+    large_costs = [sample.seconds / PURE_LARGE for sample in large_runs]
+    small_costs = [sample.seconds / PURE_SMALL for sample in small_runs]
     return [
         median_figure(f"{name}: time", seconds_of(large_runs), goal=PURE_LARGE_GOAL_S, unit="s"),
         median_figure(
             f"{name}: events", [sample.event_count for sample in large_runs], goal=PURE_LARGE_GOAL_EVENTS, unit="events"
         ),
-        ratio_figure(f"{name}: cost of a node", cost_of_large, cost_of_small, goal=PURE_COST_RATIO),
+        ratio_figure(f"{name}: cost of a node", large_costs, small_costs, goal=PURE_COST_RATIO),
         median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_GOAL_S, unit="s"),
     ]
 
 
-async def measure_slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_slow_beside_pure(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure slow nodes next to many pure nodes against the same slow nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
     mixed_samples, alone_samples = await alternate(
-        min(pairs, _REPETITIONS),
+        min(pair_count, _REPETITIONS),
         partial(_run_plan, bench, shapes.slow_and_pure(shapes.MIXED_PURE_NODES), tools),
         partial(_run_plan, bench, shapes.slow_and_pure(0), tools),
     )
@@ -79,7 +79,7 @@ async def measure_slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def measure_recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_recovery(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Kill the worker and start it again at once; measure the time from the kill until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
@@ -99,16 +99,20 @@ async def measure_recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: A
     return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_GOAL_S, unit="s")]
 
 
-async def measure_watchers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_watchers(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
-    many_watchers, one_watcher = await alternate(
-        min(pairs, 5),
+    samples_of_many_watchers, samples_of_one_watcher = await alternate(
+        min(pair_count, 5),
         partial(_run_watched_layers, bench, tools, WATCHERS),
         partial(_run_watched_layers, bench, tools, 1),
     )
     title = f"{WATCHERS} watchers in one process"
-    return [ratio_figure(title, seconds_of(many_watchers), seconds_of(one_watcher), goal=WATCHERS_RATIO)]
+    return [
+        ratio_figure(
+            title, seconds_of(samples_of_many_watchers), seconds_of(samples_of_one_watcher), goal=WATCHERS_RATIO
+        )
+    ]
 
 
 async def _run_plan(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:

@@ -33,7 +33,7 @@ _PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 
-async def measure_lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_lists(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure each list with 10,000 waiting runs of 100 owners."""
     await _start_waiting_runs(bench.client)
     runs = bench.own_queue_runs
@@ -67,6 +67,7 @@ async def _measure_query_s(run_query: Callable[[], Awaitable[object]]) -> list[f
         started_at = time.monotonic()
         await run_query()
         samples.append(time.monotonic() - started_at)
+    # The first sample is a warm-up.
     return samples[1:]
 
 

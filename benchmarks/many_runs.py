@@ -2,8 +2,8 @@
 
 Each measurement has a fresh server and one worker, and starts all of its runs at once after a warm-up. Two sides are
 measured alternately: Dagwright with a plan of 20 nodes in layers, and a hand-written workflow with the same graph and
-the same activity options. CPU times are measured per process, so other load on the
-machine affects them less than durations. Afterwards, many runs wait for a person.
+the same activity options. CPU times are measured per process, so other load on the machine affects CPU times less than
+durations. Afterwards, many runs wait for a person.
 The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
 """
 
@@ -55,7 +55,7 @@ BYTES_RATIO = 1.25
 MEDIAN_END_SHARE = 0.6
 """Half of the runs must end within this share of the total time. If all runs ended together, the share would be 1."""
 DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand-written"
-_WARM_UP = 20
+_WARM_UP_RUNS = 20
 _TIMEOUT_S = 1_800.0
 _POLL_S = 0.25
 _MAX_CONCURRENT_REQUESTS = 50
@@ -64,7 +64,7 @@ _IDLE_S = 20.0
 _RESULTS = Path(__file__).resolve().parent / "results"
 
 RunStarter = Callable[[str], Awaitable[object]]
-"""Function that starts a run with an ID."""
+"""Function that starts a run with the given workflow ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Measurement:
         """End of the median run, as a share of the end of the last run."""
         return statistics.median(self.run_ends_s) / self.run_ends_s[-1]
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return the measurement in one line."""
         return (
             f"{len(self.run_ends_s) * NODES / self.run_ends_s[-1]:.0f} nodes/s; "
@@ -127,6 +127,7 @@ async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIt
     """Run a fresh server with one worker inside the block.
 
     Args:
+        side: `DAGWRIGHT`, `ONE_QUEUE_SIDE` or `BASELINE`.
         plan: plan that Dagwright runs.
     """
     settings = Settings(state_dir=folder / "state")
@@ -172,7 +173,7 @@ async def measure(side: str, count: int) -> Measurement:
     """Start a number of runs at once on a fresh server, and wait for all of them."""
     with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
         async with bench_server(Path(folder), side, plan=shapes.layers(LAYERS, WIDTH)) as bench:
-            await _run_all(bench, _WARM_UP, prefix="warm-up")
+            await _run_all(bench, _WARM_UP_RUNS, prefix="warm-up")
             server_cpu_s, worker_cpu_s, started_at = cpu_s(bench.server_pid), bench.worker.cpu_s(), time.time()
             await _run_all(bench, count, prefix="run")
             server_cpu_s, worker_cpu_s = cpu_s(bench.server_pid) - server_cpu_s, bench.worker.cpu_s() - worker_cpu_s
@@ -228,15 +229,15 @@ def _history_bytes(description: WorkflowExecutionDescription) -> int:
     return description.raw_description.workflow_execution_info.history_size_bytes
 
 
-async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
+async def compare(count: int, *, pair_count: int, side: str) -> list[Figure]:
     """Measure a number of runs at once, alternately on Dagwright's side and as hand-written workflows."""
     dagwright_measurements: list[Measurement] = []
     baseline_measurements: list[Measurement] = []
-    for number in range(pairs):
+    for number in range(pair_count):
         sides = [(side, dagwright_measurements), (BASELINE, baseline_measurements)]
         for name, measurements in sides if number % 2 else reversed(sides):
             measurements.append(await measure(name, count))
-            print(f"{count:,} runs, {name}: {measurements[-1].line()}", file=sys.stderr, flush=True)
+            print(f"{count:,} runs, {name}: {measurements[-1].format_line()}", file=sys.stderr, flush=True)
 
     def figure(quantity: str, value_of: Callable[[Measurement], float], goal: float | None = None) -> Figure:
         title = f"{count:,} runs of {NODES} nodes: {quantity}"
@@ -275,7 +276,7 @@ async def measure_waiting_runs(count: int) -> list[Figure]:
 
     with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
         async with bench_server(Path(folder), DAGWRIGHT, plan=shapes.requests_to_people(1)) as bench:
-            await _start_waiting_runs(bench, "warm-up", _WARM_UP)
+            await _start_waiting_runs(bench, "warm-up", _WARM_UP_RUNS)
             processes = {"server": bench.server_pid, "worker": bench.worker.pid}
             initial_bytes = {role: rss_bytes(pid) for role, pid in processes.items()}
             started_at = time.monotonic()
@@ -325,7 +326,9 @@ async def _answer(client: Client, workflow_id: str) -> None:
 async def _measure_all(options: argparse.Namespace) -> list[Figure]:
     figures: list[Figure] = []
     for count in map(int, options.runs.split(",")):
-        figures += await compare(count, pairs=options.pairs, side=ONE_QUEUE_SIDE if options.one_queue else DAGWRIGHT)
+        figures += await compare(
+            count, pair_count=options.pairs, side=ONE_QUEUE_SIDE if options.one_queue else DAGWRIGHT
+        )
     return [*figures, *(await measure_waiting_runs(options.waiting) if options.waiting else ())]
 
 

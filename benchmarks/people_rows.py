@@ -1,4 +1,4 @@
-"""The row `answers`: the delay from an answer to the start of the waiting node, and the effect of watchers on it."""
+"""The row `answers`: the delay from an answer to the start of the waiting node, without and with watchers."""
 
 import asyncio
 import time
@@ -38,13 +38,13 @@ class _AnswerTimes:
     dispatch_delays_s: Sequence[float]
 
 
-async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_answers(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Compare the delay after an answer with the delay between two nodes, and measure it again with many watchers."""
     # The first run is a warm-up.
-    await _answer_requests(bench, watchers=0)
+    await _answer_requests(bench, watcher_count=0)
     unwatched_times, watched_times = (
-        await _answer_requests(bench, watchers=0),
-        await _answer_requests(bench, watchers=WATCHERS),
+        await _answer_requests(bench, watcher_count=0),
+        await _answer_requests(bench, watcher_count=WATCHERS),
     )
     return [
         ratio_figure(
@@ -62,14 +62,14 @@ async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     ]
 
 
-async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
+async def _answer_requests(bench: Bench, *, watcher_count: int) -> _AnswerTimes:
     """Answer the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
     started_run = await bench.one_queue_runs.start(
         StartRequest(prepare_plan(check_plan(shapes.requests_to_people(_ANSWERS), tools), {}))
     )
     handle = bench.client.get_workflow_handle(started_run.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watchers)]
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watcher_count)]
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()
@@ -88,7 +88,7 @@ async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
 
 
 def _activity_times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return the start and end times of the activities."""
+    """Return the start times and the end times of the activities, by node ID."""
     node_ids: dict[int, str] = {}
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}

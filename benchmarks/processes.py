@@ -21,7 +21,7 @@ from dagwright.settings import Settings
 from tests.support.ports import free_port
 
 BASELINE_QUEUE = "hand-written:workflows"
-"""As long as the queue name that Dagwright derives from `TOOLS_FILE`, because each activity event contains the name."""
+"""Name with the length of the queue name that Dagwright derives from `TOOLS_FILE`: each activity event has the name."""
 ONE_QUEUE = "one-queue"
 """Queue of the Dagwright worker that serves workflows and tools on one queue."""
 
@@ -143,7 +143,7 @@ def cpu_s(pid: int) -> float:
 def _cpu_ticks(pid: int) -> list[str]:
     """Return the user and system time of a process and of its ended children, in ticks of the clock."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    # The 12th to 15th field after the program name, which may contain spaces.
+    # The times are the 12th to 15th fields after the program name. The program name may contain spaces.
     return stat.rpartition(")")[2].split()[11:15]
 
 

@@ -32,7 +32,7 @@ from dagwright.toolset.toolset import load_toolset
 
 TIME_RATIO = 1.10
 SMALL_TIME_RATIO = 1.15
-"""For small graphs, where the work before the first call matters."""
+"""Goal for small graphs, in which the work before the first call matters."""
 PURE_WIDE_RATIO = 20.0
 PURE_CHAIN_RATIO = 10.0
 EVENTS_RATIO = 1.05
@@ -55,7 +55,7 @@ class Shape:
     Args:
         make_plan: returns the plan.
         workflow_type: type of the hand-written workflow.
-        size: argument of that workflow; empty for its default size.
+        size: arguments of that workflow; empty for its default size.
     """
 
     make_plan: Callable[[], shapes.Plan]
@@ -112,11 +112,11 @@ class Sample:
     handle: WorkflowHandle[Any, Any]
 
 
-async def compare_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
+async def compare_with_baseline(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure Dagwright, including the check, against the hand-written graph, on one server and queue."""
     figures = []
     for name, (shape, goal) in _SHAPES.items():
-        dagwright_samples, baseline_samples = await _alternate_checked(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _alternate_checked(bench, pair_count, shape)
         figures += [
             ratio_figure(f"{name}: time", seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=goal),
             ratio_figure(
@@ -126,21 +126,21 @@ async def compare_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def compare_wide_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
+async def compare_wide_with_baseline(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure wide graphs against the hand-written workflows, from the start of the run to its result.
 
     The time with check and compilation, which a hand-written workflow does not have, is reported separately.
     """
     figures = []
     for name, shape in _WIDE_SHAPES.items():
-        prepared_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
+        prepared_samples, baseline_samples = await _alternate_prepared(bench, pair_count, shape)
         figures += [
             ratio_figure(f"{name}: time", seconds_of(prepared_samples), seconds_of(baseline_samples), goal=TIME_RATIO),
             ratio_figure(
                 f"{name}: events", _event_counts(prepared_samples), _event_counts(baseline_samples), goal=EVENTS_RATIO
             ),
         ]
-        checked_samples, baseline_samples = await _alternate_checked(bench, min(pairs, FEW_SAMPLES), shape)
+        checked_samples, baseline_samples = await _alternate_checked(bench, min(pair_count, FEW_SAMPLES), shape)
         figures.append(
             ratio_figure(
                 f"{name}: time with check and compilation", seconds_of(checked_samples), seconds_of(baseline_samples)
@@ -149,34 +149,38 @@ async def compare_wide_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def _alternate_prepared(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+async def _alternate_prepared(bench: Bench, pair_count: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Run a compiled plan and the hand-written workflow alternately; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled_plan = prepare_plan(check_plan(shape.make_plan(), tools), {})
     run_dagwright = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
-    return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    return await alternate(
+        pair_count, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size)
+    )
 
 
-async def _alternate_checked(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+async def _alternate_checked(bench: Bench, pair_count: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Alternately run a plan as the command `run` does, and the hand-written workflow; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     run_dagwright = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
-    return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    return await alternate(
+        pair_count, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size)
+    )
 
 
-async def measure_pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_pure_graphs(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure nodes per second of pure tools against the same graph of hand-written activities.
 
     The time is from the start of the run to its result; the time with check and compilation is reported separately.
     """
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
-        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pair_count, shape)
         title = f"{name}, pure: nodes per second"
         figures.append(
             ratio_figure(title, seconds_of(baseline_samples), seconds_of(dagwright_samples), goal=goal, is_floor=True)
         )
-        dagwright_samples, baseline_samples = await _alternate_checked(bench, min(pairs, FEW_SAMPLES), shape)
+        dagwright_samples, baseline_samples = await _alternate_checked(bench, min(pair_count, FEW_SAMPLES), shape)
         figures.append(
             ratio_figure(
                 f"{title}, with check and compilation",
@@ -188,14 +192,14 @@ async def measure_pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def measure_short_calls(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_short_calls(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure graphs of `batch` tools, whose short calls share activities, against the hand-written graphs.
 
     The time is from the start of the run to its result, as for the hand-written workflow.
     """
     figures = []
     for name, (shape, goal_s) in _BATCH_SHAPES.items():
-        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pair_count, shape)
         figures += [
             median_figure(f"{name}, batch tools: time", seconds_of(dagwright_samples), goal=goal_s, unit="s"),
             ratio_figure(
@@ -207,7 +211,7 @@ async def measure_short_calls(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def measure_own_queue(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_own_queue(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure the chain with tools of `--tools`, which have their own queue.
 
     Activities of another queue are never started eagerly, so each call costs a round trip through the server's
@@ -217,7 +221,7 @@ async def measure_own_queue(bench: Bench, pairs: int) -> list[Figure]:
     shape = _SHAPES[_CHAIN][0]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
     dagwright_samples, baseline_samples = await alternate(
-        pairs,
+        pair_count,
         partial(run_checked_plan, bench.own_queue_runs, shape.make_plan(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, shape.workflow_type),
     )
@@ -225,7 +229,7 @@ async def measure_own_queue(bench: Bench, pairs: int) -> list[Figure]:
     return [ratio_figure(title, seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=TIME_RATIO)]
 
 
-async def measure_many_runs(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_many_runs(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure the CPU time of the server for 300 runs of 20 nodes at once, with the tools of `--tools`."""
     shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutBaseline", (_MANY_RUNS_WIDTH,))
     compiled_plan = prepare_plan(
@@ -240,7 +244,7 @@ async def measure_many_runs(bench: Bench, pairs: int) -> list[Figure]:
         return cpu_s(server_pid) - initial_cpu_s
 
     dagwright_cpu_s, baseline_cpu_s = [], []
-    for number in range(min(pairs, FEW_SAMPLES) + 1):
+    for number in range(min(pair_count, FEW_SAMPLES) + 1):
         dagwright_sample_s = await measure_cpu_s(
             partial(run_compiled_plan, bench.own_queue_runs, compiled_plan, client=bench.client)
         )
@@ -258,11 +262,11 @@ async def measure_many_runs(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def measure_stragglers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_stragglers(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
     dagwright_samples, baseline_samples = await alternate(
-        pairs,
+        pair_count,
         partial(run_checked_plan, bench.one_queue_runs, shapes.stragglers(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, _STRAGGLERS_WORKFLOW),
     )
@@ -276,7 +280,7 @@ async def measure_stragglers(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def measure_servers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_servers(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure the hand-written workflows on a default server and on Dagwright's server.
 
     Both servers have their database in a file. A server with its database in memory loses every run when it ends, so it
@@ -286,7 +290,7 @@ async def measure_servers(bench: Bench, pairs: int) -> list[Figure]:
     for name, (shape, _) in _SHAPES.items():
         run_on_dagwright_server = partial(_run_baseline, bench.client, shape.workflow_type)
         default_samples, dagwright_samples = await alternate(
-            pairs, partial(_run_baseline, bench.default_client, shape.workflow_type), run_on_dagwright_server
+            pair_count, partial(_run_baseline, bench.default_client, shape.workflow_type), run_on_dagwright_server
         )
         title = f"{name}: default server"
         figures.append(
@@ -301,7 +305,7 @@ async def measure_servers(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_start_up(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure the command `run` from its start to the start of its first node, with the server running."""
     plan_file = bench.settings.state_dir.parent / "small.json"
     plan_file.write_text(json.dumps(shapes.chain()), encoding="utf-8")
@@ -318,7 +322,7 @@ async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: A
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
 
-async def measure_check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_check(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure the command `check` for a plan of 100,000 nodes."""
     plan_file = bench.settings.state_dir.parent / "large.json"
     plan_file.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
@@ -373,7 +377,7 @@ async def alternate(count: int, run_first: Runner, run_second: Runner) -> tuple[
 async def run_checked_plan(
     runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client
 ) -> Sample:
-    """Run a plan as `run` does: check, compile, start and wait; all of it is measured."""
+    """Run a plan as the command `run` does: check, compile, start and wait; all of it is measured."""
     started_at = time.perf_counter()
     return await run_compiled_plan(
         runs, prepare_plan(check_plan(plan, tools), {}), client=client, started_at=started_at

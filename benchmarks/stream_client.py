@@ -2,8 +2,8 @@
 
     python -m benchmarks.stream_client HOST PORT COUNT RUN...
 
-Opens `COUNT` streams of each run, prints `reading` when each has received an event, and prints one JSON document at
-the end. So that the process uses little CPU time, it implements only the necessary HTTP: asyncio protocols read the
+Opens `COUNT` streams of each run, prints `reading` when each stream has received an event, and prints one JSON document
+at the end. So that the process uses little CPU time, it implements only the necessary HTTP: asyncio protocols read the
 streams, and events that are equal in several streams are decoded once.
 """
 
@@ -126,7 +126,7 @@ class Stream(asyncio.Protocol):
 
 
 async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> list[Stream]:
-    """Open `count` streams of each run, print when all are open, and return them at their end."""
+    """Open `count` streams of each run, print `reading` when all are open, and return the ended streams."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
     run_ids = [run_id for _ in range(count) for run_id in runs]
@@ -157,7 +157,7 @@ def problem_with(stream_content: StreamContent) -> str | None:
 
 
 def _remove_waits(statuses: Sequence[str]) -> list[str]:
-    """Remove waits for a worker, after which a started node is reported as running again."""
+    """Remove the statuses of waits for a worker. After such a wait, a started node is reported as running again."""
     remaining_statuses: list[str] = []
     for status in statuses:
         if status == "running" and remaining_statuses[-2:] == ["running", "waiting"]:

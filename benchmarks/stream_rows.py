@@ -1,7 +1,8 @@
 """Benchmark rows of streams: a thousand clients of one gateway, and two hundred concurrent starts through it.
 
 Gateway, worker, server and clients are separate processes. The delay of an event is the time from the end of a node
-until a client has read it. It is compared with the delay of a concurrent reader of the same runs without a gateway.
+until a client has read the event. This delay is compared with the delay of a concurrent reader that reads the same runs
+without a gateway.
 """
 
 import asyncio
@@ -64,11 +65,11 @@ class Gateway:
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_streams(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure a thousand streams of one run, and five streams of each of 200 runs."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
-        # A run with the same load and without readers.
+        # This run has the same load as the next run, but no readers.
         unread_run_id = await _start(http, _chains(chains, RUN_S // 2, 1.0))
         unread_answer_delays = await _answer_requests(http)
         await bench.client.get_workflow_handle(unread_run_id).result()
@@ -77,8 +78,8 @@ async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
         )
         step_s = RUNS / chains
         plan = _chains(1, round(RUN_S / step_s), step_s)
-        runs = list(await asyncio.gather(*(_start(http, plan) for _ in range(RUNS))))
-        many_runs_result = await _read(bench, gateway, runs)
+        run_ids = list(await asyncio.gather(*(_start(http, plan) for _ in range(RUNS))))
+        many_runs_result = await _read(bench, gateway, run_ids)
     return [
         *_figures(f"{STREAMS:,} streams of one run", one_run_result),
         Figure(
@@ -94,7 +95,7 @@ async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     ]
 
 
-async def measure_starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+async def measure_starts(bench: Bench, pair_count: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         await _start(http, _PAUSE_PLAN)
@@ -163,11 +164,11 @@ def _figures(name: str, result: _ReadResult) -> list[Figure]:
 
 
 async def _read(
-    bench: Bench, gateway: Gateway, runs: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
+    bench: Bench, gateway: Gateway, run_ids: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
 ) -> _ReadResult:
     """Read runs to their end, through the gateway and without it. Meanwhile, answer requests with `answer_client`."""
     host, port = gateway.url.removeprefix("http://").split(":")
-    command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
+    command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(run_ids)), *run_ids]
     client = await asyncio.create_subprocess_exec(
         *python_command(bench.settings), *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
@@ -176,7 +177,7 @@ async def _read(
         async with asyncio.timeout(RUN_TIMEOUT_S):
             if await client.stdout.readline() != b"reading\n":
                 raise RuntimeError("the streams could not be opened")
-        direct_reads = asyncio.gather(*(_read_directly(bench, run) for run in runs[:DIRECT_RUNS]))
+        direct_reads = asyncio.gather(*(_read_directly(bench, run_id) for run_id in run_ids[:DIRECT_RUNS]))
         initial_cpu_s, started_at = gateway.cpu_s(), time.perf_counter()
         answer_delays = await _answer_requests(answer_client) if answer_client is not None else []
         await asyncio.sleep(max(0.0, started_at + _MEMORY_WAIT_S - time.perf_counter()))
@@ -249,7 +250,7 @@ async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:
 
 
 def _chains(count: int, length: int, step_s: float) -> dict[str, Any]:
-    """Return `count` chains of steps that take `step_s` seconds."""
+    """Return a plan with `count` chains of steps. Each step takes `step_s` seconds."""
     nodes = []
     for chain in range(count):
         for step in range(length):

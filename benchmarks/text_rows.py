@@ -1,4 +1,4 @@
-"""The row `texts`: the delay of a model's text in a run, compared with the same text of the model itself.
+"""The row `texts`: the delay of a model's text in a run, compared with the same text directly from the model.
 
 OpenAI's client reads both texts through the gateway, and the same scripted model writes both slowly.
 """
@@ -38,27 +38,27 @@ class ReadDelays:
     """Delays of a reader compared with the model's output.
 
     Args:
-        first_s: seconds since the model sent the first word.
-        each_s: seconds since the model sent the latest character, for each received chunk.
+        first_word_s: seconds since the model sent the first word.
+        chunk_delays_s: seconds since the model sent the latest character, for each received chunk.
     """
 
-    first_s: float
-    each_s: Sequence[float]
+    first_word_s: float
+    chunk_delays_s: Sequence[float]
 
 
-async def measure_texts(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_texts(bench: Bench, pair_count: int) -> list[Figure]:
     """Measure the delay of the first and of later words, alternately for the model itself and for a run."""
     delays_by_name: dict[str, list[ReadDelays]] = {DIRECT_MODEL: [], RUN_MODEL: []}
-    async with ModelServer(*script()) as model, _gateway(bench, model) as client:
-        for pair in range(pairs + 1):
-            for name in (DIRECT_MODEL, RUN_MODEL) if pair % 2 else (RUN_MODEL, DIRECT_MODEL):
-                delays = await _read(client, model, name)
+    async with ModelServer(*script()) as model_server, _gateway(bench, model_server) as client:
+        for pair in range(pair_count + 1):
+            for model_name in (DIRECT_MODEL, RUN_MODEL) if pair % 2 else (RUN_MODEL, DIRECT_MODEL):
+                delays = await _read(client, model_server, model_name)
                 # The first pair is a warm-up.
                 if pair:
-                    delays_by_name[name].append(delays)
-    first_delays_s = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
+                    delays_by_name[model_name].append(delays)
+    first_delays_s = {name: [each.first_word_s for each in delays] for name, delays in delays_by_name.items()}
     direct_s, run_s = (statistics.median(first_delays_s[name]) for name in (DIRECT_MODEL, RUN_MODEL))
-    later_delays_s = sorted(delay for each in delays_by_name[RUN_MODEL] for delay in each.each_s)
+    later_delays_s = sorted(delay for each in delays_by_name[RUN_MODEL] for delay in each.chunk_delays_s)
     samples = {
         "median": [round(run_s, 4), round(direct_s, 4)],
         "samples": [[round(delay_s, 4) for delay_s in first_delays_s[RUN_MODEL]]],
@@ -86,13 +86,13 @@ def script() -> Sequence[Step]:
 
 
 @asynccontextmanager
-async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenAI]:
+async def _gateway(bench: Bench, model_server: ModelServer) -> AsyncIterator[AsyncOpenAI]:
     """Serve runs and the gateway inside the block, and yield a client."""
     settings = Settings(
         state_dir=bench.settings.state_dir,
         task_queue=f"texts-{uuid4().hex[:8]}",
         model="small",
-        openai_base_url=model.base_url,
+        openai_base_url=model_server.base_url,
         openai_api_key=SecretStr("key"),
     )
     toolset, listener = load_toolset(settings), open_socket("127.0.0.1", 0)
@@ -105,11 +105,15 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
         yield client
 
 
-async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelays:
+async def _read(client: AsyncOpenAI, model_server: ModelServer, model_name: str) -> ReadDelays:
     """Send one request and read the response to its end."""
-    prefix, received_characters, arrivals = "" if name == DIRECT_MODEL else '{"answer": "', 0, list[tuple[float, int]]()
+    prefix, received_characters, arrivals = (
+        "" if model_name == DIRECT_MODEL else '{"answer": "',
+        0,
+        list[tuple[float, int]](),
+    )
     stream = await client.chat.completions.create(
-        model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
+        model=model_name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
     async for chunk in stream:
         piece = (chunk.choices[0].delta.content or "") if chunk.choices else ""
@@ -117,8 +121,8 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelay
             received_characters += len(piece)
             arrivals.append((time.time(), received_characters))
     if received_characters != len(_ANSWER_TEXT):
-        raise RuntimeError(f"{received_characters} of {len(_ANSWER_TEXT)} characters came from {name}")
-    sent_at = model.sent_at[-1]
+        raise RuntimeError(f"{received_characters} of {len(_ANSWER_TEXT)} characters came from {model_name}")
+    sent_at = model_server.sent_at[-1]
     delays = [received_at - sent_at[(len(prefix) + count - 1) // _CHUNK_CHARACTERS] for received_at, count in arrivals]
     return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _CHUNK_CHARACTERS], delays)
 

@@ -1,7 +1,7 @@
 """Report identifiers that contain words of a list, and functions whose name is only a participle.
 
-The check reads the names of modules, functions, classes, parameters, variables and attributes of Python files. Each finding
-has advice: the words to use instead, or the form of the name.
+The check reads the names of modules, functions, classes, parameters, variables and attributes of Python files. Each
+finding has advice: the words to use instead, or the form of the name.
 
     python -m scripts.check_names [PATH ...]
 """
@@ -91,7 +91,7 @@ def _participle_findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def functions_named_by_participle(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line number and name of each function whose name is a single participle; a property may have such a name."""
+    """Yield line number and name of each function that is named by a single participle, except properties."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or any(map(_is_property, node.decorator_list)):
             continue

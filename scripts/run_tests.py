@@ -124,7 +124,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage. Importing all files would take most of the time of a short stage."""
+    """Yield the files that may have tests of a stage: importing all files would take longer than a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))

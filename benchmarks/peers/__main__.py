@@ -107,19 +107,19 @@ def _embedded_engines(folder: Path) -> list[Engine]:
     return engines
 
 
-async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Crash]]]:
+async def measure(round_count: int, kill_count: int) -> tuple[Samples, dict[str, list[Crash]]]:
     """Return seconds and CPU time by engine and graph, and the crashes by engine."""
     samples = Samples()
     crashes: dict[str, list[Crash]] = {}
     expected_results = graphs.expected_results()
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
         async with open_engines(Path(folder)) as engines:
-            for number in range(rounds + 1):
+            for number in range(round_count + 1):
                 for graph in graphs.GRAPHS:
                     for engine in _rotate(engines, number - 1):
                         await _measure_run(samples if number else Samples(), engine, graph, expected_results[graph])
-                sys.stderr.write(f"round {number} of {rounds}\n")
-            for number in range(kills):
+                sys.stderr.write(f"round {number} of {round_count}\n")
+            for number in range(kill_count):
                 for engine in _rotate(engines, number):
                     crashes.setdefault(engine.name, []).append(await crash_and_resume(engine))
     return samples, crashes

@@ -1,7 +1,7 @@
 """The graphs on DBOS with a SQLite database.
 
-`python -m benchmarks.peers.dbos_graphs FOLDER` serves requests. When a process starts, it continues the runs
-of an earlier process by itself.
+`python -m benchmarks.peers.dbos_graphs FOLDER` serves requests. When the process starts, DBOS continues the
+runs of an earlier process automatically.
 """
 
 import asyncio

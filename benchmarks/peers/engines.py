@@ -74,7 +74,6 @@ class TemporalEngine(Engine):
     Args:
         client: client of the server.
         server_pid: process ID of the server.
-        worker: the worker.
     """
 
     def __init__(self, name: str, ledger: Path, *, client: Client, server_pid: int, worker: KillableWorker) -> None:

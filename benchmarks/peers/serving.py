@@ -1,7 +1,7 @@
 """Main loop of the process of LangGraph or DBOS: read requests from stdin, one per line, and run their graphs.
 
 A request is `{"graph": NAME, "id": ID}`, with `"resume": true` for a run that an earlier process left unfinished.
-The response is `{"seconds": FLOAT, "result": INT}`; the first line is `{"ready": true}`.
+The response is `{"seconds": FLOAT, "result": INT}`; the first line of the output is `{"ready": true}`.
 """
 
 import json

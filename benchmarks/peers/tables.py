@@ -42,7 +42,7 @@ def engine_table(samples: Samples) -> str:
         ]
         for engine in samples.engines()
     ]
-    return _markdown(["seconds", *graphs.GRAPHS, "CPU time per node, ms"], rows)
+    return _markdown_table(["seconds", *graphs.GRAPHS, "CPU time per node, ms"], rows)
 
 
 def crash_table(crashes: Mapping[str, Sequence[Crash]]) -> str:
@@ -55,7 +55,7 @@ def crash_table(crashes: Mapping[str, Sequence[Crash]]) -> str:
         ]
         for engine, engine_crashes in crashes.items()
     ]
-    return _markdown([graphs.EFFECT_CHAIN, "seconds to the next step after `kill -9`", "repeated steps"], rows)
+    return _markdown_table([graphs.EFFECT_CHAIN, "seconds to the next step after `kill -9`", "repeated steps"], rows)
 
 
 def _cpu_ms_per_node(samples: Samples, engine: str) -> float:
@@ -65,6 +65,6 @@ def _cpu_ms_per_node(samples: Samples, engine: str) -> float:
     return 1000 * total_cpu_s / node_count
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["--"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

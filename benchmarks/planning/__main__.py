@@ -19,7 +19,7 @@ from dagwright.planning.model_calls.model_requests import ModelConfig
 from dagwright.planning.plan_and_execute.goal_spec import DEFAULT_MAX_PLANS
 from dagwright.settings import Settings
 
-PARALLEL = 4
+DEFAULT_CONCURRENT_REQUESTS = 4
 
 
 async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[PlannedRequest]:
@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--parallel", type=int, default=PARALLEL, help="maximum number of concurrent requests")
+    parser.add_argument(
+        "--parallel", type=int, default=DEFAULT_CONCURRENT_REQUESTS, help="maximum number of concurrent requests"
+    )
     parser.add_argument("--save", type=Path, help="JSON file for the scores and all responses")
     options = parser.parse_args(arguments)
     if not options.model:

@@ -42,12 +42,12 @@ def read_cases(path: Path = REQUESTS_FILE) -> Cases:
         PlanInvalid: the file is not YAML, or a plan in it is invalid.
     """
     content: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
-    tools = {name: _tool(name, case) for name, case in content["tools"].items()}
-    requests = []
-    for case in content["requests"]:
-        plan = {"plan": 1, "nodes": case["nodes"]}
-        requests.append(Case(case["words"], plan, facts_of_plan(plan, tools=tools)))
-    return Cases(tools, requests)
+    tools = {name: _tool(name, encoded) for name, encoded in content["tools"].items()}
+    cases = []
+    for encoded in content["requests"]:
+        plan = {"plan": 1, "nodes": encoded["nodes"]}
+        cases.append(Case(encoded["words"], plan, facts_of_plan(plan, tools=tools)))
+    return Cases(tools, cases)
 
 
 def _tool(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:

@@ -70,13 +70,13 @@ def plan_text(shape: Shape) -> str:
     for index, dependencies in enumerate(shape.dependencies):
         arguments = {"topic": _topic(index)}
         if dependencies:
-            arguments["known"] = "; ".join(f"{{{{{_id(dependency)}.result}}}}" for dependency in dependencies)
+            arguments["known"] = "; ".join(f"{{{{{_node_id(dependency)}.result}}}}" for dependency in dependencies)
         title = f"Look up the rents of {_CITIES[index]}"
-        nodes.append({"id": _id(index), "title": title, "tool": TOOL, "arguments": arguments})
+        nodes.append({"id": _node_id(index), "title": title, "tool": TOOL, "arguments": arguments})
     return json.dumps({"nodes": nodes, "title": "Compare the rents of cities"})
 
 
-def _id(index: int) -> str:
+def _node_id(index: int) -> str:
     return _CITIES[index].lower()
 
 
@@ -93,21 +93,21 @@ def agent_call_arguments(shape: Shape) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-def writing_s(message: str) -> float:
+def writing_s(model_text: str) -> float:
     """Return how long the model writes a text, in seconds."""
-    return len(message) / TOKEN_CHARACTERS / TOKENS_PER_S
+    return len(model_text) / TOKEN_CHARACTERS / TOKENS_PER_S
 
 
-def whole_response(answer: Completion, message: str) -> Completion:
+def whole_response(answer: Completion, model_text: str) -> Completion:
     """Return a response that arrives when all of it has been written."""
-    return slow(answer, first_byte_delay_s=writing_s(message))
+    return slow(answer, first_byte_delay_s=writing_s(model_text))
 
 
 def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
-    message = plan_text(shape)
-    streamed_plan = slow(text(message), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=CHUNK_S)
-    plan = streamed_plan if is_streamed else whole_response(text(message), message)
+    model_text = plan_text(shape)
+    streamed_plan = slow(text(model_text), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=CHUNK_S)
+    plan = streamed_plan if is_streamed else whole_response(text(model_text), model_text)
     return (
         step(plan, metadata={"run": run_id, "purpose": PLAN}, is_streamed=is_streamed),
         step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), metadata={"run": run_id, "purpose": ANSWER}),

@@ -50,12 +50,12 @@ class PlannedRequest:
 
     @property
     def first_facts(self) -> PlanFacts | None:
-        """Return the facts of the first plan; `None` if it was invalid."""
+        """Return the facts of the first plan; `None` if there is no valid first plan."""
         return self.attempts[0].facts if self.attempts else None
 
     @property
     def last_facts(self) -> PlanFacts | None:
-        """Return the facts of the last plan; `None` if it was invalid."""
+        """Return the facts of the last plan; `None` if there is no valid last plan."""
         return self.attempts[-1].facts if self.attempts else None
 
     def to_json(self) -> dict[str, Any]:

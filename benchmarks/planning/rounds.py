@@ -60,7 +60,7 @@ class Gaps:
     """Seconds between the end of one activity and the start of another, for all rounds of a question.
 
     Args:
-        after_planner: from the planner's response to the first worker tool that it starts.
+        after_planner: from the planner's response to the start of the first worker tool.
         before_planner: from the end of a round's last worker tool to the planner call.
         dispatch: from the end of a worker tool to the start of the next worker tool in its chain.
     """
@@ -101,14 +101,14 @@ def script() -> Sequence[Step]:
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "Continue.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
-    report_ref = {"from_sub_goal": _id(ROUNDS, 0, _CHAIN_LENGTH), "slot": "report"}
+    report_ref = {"from_sub_goal": _sub_goal_id(ROUNDS, 0, _CHAIN_LENGTH), "slot": "report"}
     final_round = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": report_ref}}
     steps.append(step(json_text(final_round), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
     return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
 
 
-def _id(number: int, chain: int, position: int) -> int:
-    return 100 * number + 10 * chain + position
+def _sub_goal_id(round_number: int, chain: int, position: int) -> int:
+    return 100 * round_number + 10 * chain + position
 
 
 def _sub_goals(number: int) -> list[dict[str, Any]]:
@@ -116,15 +116,15 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
     for chain in range(_CHAINS):
         for position in range(_CHAIN_LENGTH):
             name = f"{number}.{chain}.{position}"
-            previous = {"from_sub_goal": _id(number, chain, position - 1), "slot": "noted"}
+            previous = {"from_sub_goal": _sub_goal_id(number, chain, position - 1), "slot": "noted"}
             inputs = {"previous": previous} if position else {}
             sub_goals.append(
-                {"id": _id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
+                {"id": _sub_goal_id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
             )
             sub_goals[-1]["params"] = {"name": name}
-    noted_ref = {"from_sub_goal": _id(number, 0, _CHAIN_LENGTH - 1), "slot": "noted"}
+    noted_ref = {"from_sub_goal": _sub_goal_id(number, 0, _CHAIN_LENGTH - 1), "slot": "noted"}
     describe_sub_goal = {
-        "id": _id(number, 0, _CHAIN_LENGTH),
+        "id": _sub_goal_id(number, 0, _CHAIN_LENGTH),
         "worker": "describe",
         "description": "describe",
         "inputs": {"noted": noted_ref},
@@ -274,9 +274,13 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
     ]
 
 
-async def measure_rounds(_: Bench, pairs: int) -> list[Figure]:
-    """Measure rounds as a row of `make bench`, with a separate server and worker."""
-    return await measure(pairs, AT_ONCE)
+async def measure_rounds(_: Bench, pair_count: int) -> list[Figure]:
+    """Measure rounds as a row of `make bench`, with a separate server and worker.
+
+    Args:
+        pair_count: number of sequential questions.
+    """
+    return await measure(pair_count, AT_ONCE)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -57,29 +57,29 @@ class Score:
     """Score of one of the four sets, over all plans.
 
     Args:
-        matched: members that were predicted and expected, over all plans.
-        predicted, expected: total number of members.
+        matched_count: number of members that were predicted and expected.
+        predicted_count, expected_count: number of all members.
     """
 
-    matched: int
-    predicted: int
-    expected: int
+    matched_count: int
+    predicted_count: int
+    expected_count: int
 
     @property
     def precision(self) -> float:
         """Share of the predicted members that were expected; 0 without predictions."""
-        return self.matched / self.predicted if self.predicted else 0.0
+        return self.matched_count / self.predicted_count if self.predicted_count else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of the expected members that were predicted; 0 without expectations."""
-        return self.matched / self.expected if self.expected else 0.0
+        """Share of the expected members that were predicted; 0 if no member was expected."""
+        return self.matched_count / self.expected_count if self.expected_count else 0.0
 
     @property
     def f1(self) -> float | None:
         """Harmonic mean of precision and recall; `None` without expected and predicted members."""
-        total = self.predicted + self.expected
-        return 2 * self.matched / total if total else None
+        total = self.predicted_count + self.expected_count
+        return 2 * self.matched_count / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,9 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
 
 
 def _micro_score(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
-    matches = predicted = expected = 0
+    matched_count = predicted_count = expected_count = 0
     for expected_set, predicted_set in sets:
-        matches += len(expected_set & predicted_set)
-        predicted += len(predicted_set)
-        expected += len(expected_set)
-    return Score(matches, predicted, expected)
+        matched_count += len(expected_set & predicted_set)
+        predicted_count += len(predicted_set)
+        expected_count += len(expected_set)
+    return Score(matched_count, predicted_count, expected_count)

@@ -37,7 +37,7 @@ def roles_of(text: str) -> list[WorkerRole]:
     return [role for pair in zip_longest(workflow_roles, tool_roles) for role in pair if role is not None]
 
 
-async def measure(fleet_roles: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[KillResult], str]:
+async def measure(fleet_roles: list[list[WorkerRole]], run_count: int) -> tuple[list[Cost], list[KillResult], str]:
     """Return the cost and the kills for each list of workers, and a description of their networks."""
     costs, kills = [], []
     with tempfile.TemporaryDirectory(prefix="bench-workers-") as folder_name, ExitStack() as stack:
@@ -46,16 +46,16 @@ async def measure(fleet_roles: list[list[WorkerRole]], runs: int) -> tuple[list[
         async with production_server(folder / "temporal", Settings().cache_home) as server:
             for number, roles in enumerate(fleet_roles):
                 async with open_fleet(folder / str(number), server, networks[: len(roles)], roles=roles) as fleet:
-                    cost, kill_result = await _measure_fleet(fleet, server, runs)
+                    cost, kill_result = await _measure_fleet(fleet, server, run_count)
                 costs.append(cost)
                 kills.append(kill_result)
     return costs, kills, network_text
 
 
-async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> tuple[Cost, KillResult]:
+async def _measure_fleet(fleet: Fleet, server: ProductionServer, run_count: int) -> tuple[Cost, KillResult]:
     await fleet.warm_up()
-    cost = await measure_cost(fleet, server, runs)
-    kill_result = await measure_kills(fleet, runs)
+    cost = await measure_cost(fleet, server, run_count)
+    kill_result = await measure_kills(fleet, run_count)
     sys.stderr.write(f"{fleet.name} workers: {cost}\n{kill_result}\n")
     return cost, kill_result
 

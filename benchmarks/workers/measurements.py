@@ -63,48 +63,49 @@ class KillResult:
         return asdict(self)
 
 
-async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cost:
+async def measure_cost(fleet: Fleet, server: ProductionServer, run_count: int) -> Cost:
     """Measure runs that start at once, without a kill."""
     initial_cpu_s, started_at = _cpu_s(fleet, server), time.monotonic()
-    documents = await _run_all(fleet, runs)
+    documents = await _run_all(fleet, run_count)
     seconds, final_cpu_s = time.monotonic() - started_at, _cpu_s(fleet, server)
     workers_ms, server_ms, database_ms = (
-        round(1000 * (end - start) / (runs * NODES), 2) for start, end in zip(initial_cpu_s, final_cpu_s, strict=True)
+        round(1000 * (end - start) / (run_count * NODES), 2)
+        for start, end in zip(initial_cpu_s, final_cpu_s, strict=True)
     )
     calls = Counter(pid for _, pid in fleet.entries())
     shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (fleet.tool_worker_count - len(calls))
     return Cost(
         workers=fleet.name,
-        nodes_per_s=round(runs * NODES / seconds, 1),
+        nodes_per_s=round(run_count * NODES / seconds, 1),
         workers_ms=workers_ms,
         server_ms=server_ms,
         database_ms=database_ms,
         smallest_share=round(min(shares), 3),
         largest_share=round(max(shares), 3),
-        tally=_tally_of(fleet, documents),
+        tally=_compare_and_remove_ledger(fleet, documents),
     )
 
 
-async def measure_kills(fleet: Fleet, runs: int) -> KillResult:
+async def measure_kills(fleet: Fleet, run_count: int) -> KillResult:
     """Kill half of the workers one after the other while runs continue, and start each again at once."""
     started_at = time.monotonic()
-    runs_task = asyncio.create_task(_run_all(fleet, runs))
+    runs_task = asyncio.create_task(_run_all(fleet, run_count))
     killed_workers = fleet.workers[: max(1, len(fleet.workers) // 2)]
     for number, worker in enumerate(killed_workers, start=1):
-        await _wait_for_effects(fleet, runs * NODES * number // (len(killed_workers) + 2))
+        await _wait_for_effects(fleet, run_count * NODES * number // (len(killed_workers) + 2))
         await worker.kill_and_start_again()
     documents = await runs_task
     return KillResult(
         workers=fleet.name,
         killed=len(killed_workers),
-        runs=runs,
+        runs=run_count,
         seconds=round(time.monotonic() - started_at, 1),
-        tally=_tally_of(fleet, documents),
+        tally=_compare_and_remove_ledger(fleet, documents),
     )
 
 
-async def _run_all(fleet: Fleet, runs: int) -> dict[str, Document]:
-    run_coroutines: list[Coroutine[Any, Any, tuple[str, Document]]] = [fleet.run() for _ in range(runs)]
+async def _run_all(fleet: Fleet, run_count: int) -> dict[str, Document]:
+    run_coroutines: list[Coroutine[Any, Any, tuple[str, Document]]] = [fleet.run() for _ in range(run_count)]
     return dict(await asyncio.gather(*run_coroutines))
 
 
@@ -114,7 +115,7 @@ async def _wait_for_effects(fleet: Fleet, count: int) -> None:
             await asyncio.sleep(_POLL_S)
 
 
-def _tally_of(fleet: Fleet, documents: dict[str, Document]) -> Tally:
+def _compare_and_remove_ledger(fleet: Fleet, documents: dict[str, Document]) -> Tally:
     """Compare the runs with the ledger, and remove the ledger."""
     result = compare_with_ledger(documents, [key for key, _ in fleet.entries()])
     fleet.ledger.unlink()

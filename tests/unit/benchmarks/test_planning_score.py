@@ -31,13 +31,13 @@ def test_facts_of_a_plan_contain_tool_names_instead_of_node_ids() -> None:
 def test_scores_of_recorded_plans_match_manual_counts() -> None:
     scores = score(PAIRS)
     # Tools: plan 1 matches 2 of 2. Plan 2 matches 2 of 3 and predicts an unexpected tool. Plan 3 matches 0 of 1.
-    assert scores.nodes == Score(matched=4, predicted=5, expected=6)
+    assert scores.nodes == Score(matched_count=4, predicted_count=5, expected_count=6)
     # Edges: plan 1 matches 1 of 1. Plan 2 predicts read → send → translate and matches none of read → sum → send.
-    assert scores.edges == Score(matched=1, predicted=3, expected=3)
+    assert scores.edges == Score(matched_count=1, predicted_count=3, expected_count=3)
     # Argument names: plan 1 matches 2 of 2. Plan 2 matches 3 of 4 and predicts 2 wrong names. Plan 3 matches 0 of 1.
-    assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
+    assert scores.argument_names == Score(matched_count=5, predicted_count=7, expected_count=7)
     # Argument values: plan 1 matches 2 of 2. Plan 2 matches only `path`.
-    assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
+    assert scores.argument_values == Score(matched_count=3, predicted_count=7, expected_count=7)
     assert (scores.response_count, scores.valid_count) == (3, 2)
     assert scores.to_json() == {
         **{"answers": 3, "valid": 2, "node_f1": pytest.approx(8 / 11), "edge_f1": pytest.approx(1 / 3)},
@@ -48,7 +48,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
 
 def test_unknown_tools_do_not_count_if_the_known_tools_are_given() -> None:
     tools = ["search", "calculator", "read_file", "summarize", "send_mail"]
-    assert score(PAIRS, known_tools=tools).nodes == Score(matched=4, predicted=4, expected=6)
+    assert score(PAIRS, known_tools=tools).nodes == Score(matched_count=4, predicted_count=4, expected_count=6)
 
 
 def test_repeated_calls_count_once_and_equal_plans_of_two_dialects_have_equal_facts() -> None:
