@@ -158,6 +158,7 @@ Names = tuple[list[str], str | None, list[str]]
 
 
 def names_of(findings: Findings) -> Names:
+    """Return the names of the hits, of the unambiguous match, and of the inactive parties."""
     hits, match, inactive = summary_of(findings)
     return [name for name, _ in hits], match, [name for name, _ in inactive]
 

@@ -296,15 +296,15 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, example_da
     conversation = Conversation(gateway, "Sarah Chen", "person", "SG")
     next_question = conversation.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in next_question["prompt"]
-    details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
-    next_question = conversation.answer(**details)
+    form_answer = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
+    next_question = conversation.answer(**form_answer)
     sarah_id = id_of(example_database, "Sarah Chen")
     message = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert next_question["prompt"] == message
     assert [option["id"] for option in next_question["options"]] == [sarah_id, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
     assert conversation.select(CREATE_NEW)["type"] == "INFORMATION"
-    assert conversation.answer(**details)["options"] == next_question["options"]
+    assert conversation.answer(**form_answer)["options"] == next_question["options"]
     assert conversation.select(sarah_id)["entity"]["name"] == "Sarah Chen"
 
 

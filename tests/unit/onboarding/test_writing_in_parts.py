@@ -91,6 +91,7 @@ def test_load_of_a_locked_database_can_be_repeated(
     message = "the database reports an error: database is locked: another process has held the write lock for 30 s"
     assert str(error.value) == f"{message}; {progress_message}"
     lock_holder.execute("ROLLBACK")
+    # With the number -1, a pause does not lock the database.
     pause_numbers = iter((-1, -1))
     report = load_parties(database, parties_file)
     assert (report.added, report.unchanged) == (3 - loaded_count, loaded_count)

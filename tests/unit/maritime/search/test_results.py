@@ -143,6 +143,6 @@ def test_aggregations_are_in_the_requested_order() -> None:
         (None, None),
     ],
 )
-def test_groups_of_each_form_have_keys(grouping: Any, expected: Any) -> None:
+def test_keys_are_read_from_each_form_of_groups_and_figures_have_no_keys(grouping: Any, expected: Any) -> None:
     actual = bucket_list(grouping)
     assert (None if actual is None else [key for key, _ in actual]) == expected

@@ -56,6 +56,7 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     text = markdown_cell(value)
     assert "|" not in text.replace("\\\\", "").replace("\\|", "")
     assert text.isprintable() or not text.splitlines()[1:]
+    # At most `CELL_WIDTH` characters have a width, and each of them may be escaped. Other characters have no width.
     assert len(text) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
     assert len(markdown_table(["a"], [[value]]).splitlines()) == 3
 
