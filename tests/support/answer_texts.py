@@ -45,13 +45,13 @@ def held_model_answer(answer: str, gate: asyncio.Event) -> Any:
 class AnswerReader:
     """Collect the chunks of a run's streamed answer."""
 
-    def __init__(self, token_streams: TokenStreams, run: str) -> None:
+    def __init__(self, token_streams: TokenStreams, run_id: str) -> None:
         self.delivered_text = DeliveredText()
         self.chunks: list[TextPart] = []
-        self._read_task = asyncio.create_task(self._read(token_streams, run))
+        self._read_task = asyncio.create_task(self._read(token_streams, run_id))
 
-    async def _read(self, token_streams: TokenStreams, run: str) -> None:
-        async with aclosing(token_streams.parts(run, self.delivered_text)) as chunks:
+    async def _read(self, token_streams: TokenStreams, run_id: str) -> None:
+        async with aclosing(token_streams.parts(run_id, self.delivered_text)) as chunks:
             async for chunk in chunks:
                 self.chunks.append(chunk)
 

@@ -33,7 +33,7 @@ def single_component_scheduler(
     return scheduler, component
 
 
-def start_ready_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
+def start_tasks(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
     """Start all tasks that may start now, and return their ids in order."""
     task_ids: list[str] = []
     while (task := scheduler.next_task(at)) is not None:

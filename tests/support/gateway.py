@@ -56,24 +56,24 @@ class Gateway:
         """Post a chat completion without streaming; `fields` are more fields of the request body."""
         return await self.post(CHAT, chat_body(model, text, **fields))
 
-    async def document(self, run: str) -> dict[str, Any]:
-        return dict((await self.http.get(f"/v1/runs/{run}")).json())
+    async def document(self, run_id: str) -> dict[str, Any]:
+        return dict((await self.http.get(f"/v1/runs/{run_id}")).json())
 
-    async def wait_for_end(self, run: str) -> dict[str, Any]:
+    async def wait_for_end(self, run_id: str) -> dict[str, Any]:
         """Wait for the end of a run and return its document."""
 
         async def has_ended() -> bool:
-            return (await self.document(run))["status"] not in ("running", "waiting")
+            return (await self.document(run_id))["status"] not in ("running", "waiting")
 
         await eventually(has_ended)
-        return await self.document(run)
+        return await self.document(run_id)
 
-    async def wait_for_requests(self, run: str) -> list[dict[str, Any]]:
+    async def wait_for_requests(self, run_id: str) -> list[dict[str, Any]]:
         """Wait until a run has open requests and return them."""
         open_requests: list[dict[str, Any]] = []
 
         async def has_requests() -> bool:
-            open_requests[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
+            open_requests[:] = (await self.http.get(f"/v1/runs/{run_id}/feedback")).json()["data"]
             return bool(open_requests)
 
         await eventually(has_requests)

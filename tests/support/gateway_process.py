@@ -129,8 +129,8 @@ class CompletionClient:
 class EventClient:
     """Client that reads the events of a run until the run ends, and resumes after the last received ID."""
 
-    def __init__(self, url: str, run: str) -> None:
-        self._url = f"{url}/v1/runs/{run}/events"
+    def __init__(self, url: str, run_id: str) -> None:
+        self._url = f"{url}/v1/runs/{run_id}/events"
         self.events: list[NamedEvent] = []
         self.stream_count = 0
 

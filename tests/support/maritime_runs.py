@@ -69,10 +69,10 @@ async def answer_question(runs: Runs, question: str, **options: Any) -> Document
     return await runs.read_document(handle, full=True)
 
 
-def worker_response(node: str, answer: Any, **conditions: Any) -> Step:
+def worker_response(node_id: str, answer: Any, **conditions: Any) -> Step:
     """Return the step for a model call of the worker tool at a node; `answer` is JSON or text."""
     message = answer if isinstance(answer, str) else json_text(answer)
-    return step(message, metadata={"node_id": node, "purpose": "worker"}, **conditions)
+    return step(message, metadata={"node_id": node_id, "purpose": "worker"}, **conditions)
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -91,5 +91,5 @@ def results_sub_goal(number: int, query_number: int) -> dict[str, Any]:
     return sub_goal(number, "show_results", es_results=ref(query_number, "es_results"))
 
 
-def slot_value(document: Document, node: str, name: str) -> Any:
-    return document["nodes"][node]["result"][name]
+def slot_value(document: Document, node_id: str, name: str) -> Any:
+    return document["nodes"][node_id]["result"][name]

@@ -72,8 +72,8 @@ class McpHarness:
         async with McpClient(self.server, mode=mode, elicitation_callback=elicit_callback, client_info=info) as client:
             yield ToolCaller(client, self)
 
-    async def answer(self, run: str, request: str, content: Any) -> str:
-        return await answer_request(self.client_runs.feedback, run, request, Answer(content, "ann"))
+    async def answer(self, run_id: str, request_id: str, content: Any) -> str:
+        return await answer_request(self.client_runs.feedback, run_id, request_id, Answer(content, "ann"))
 
 
 class ToolCaller:

@@ -132,11 +132,11 @@ class WriteGates:
         self._gates: dict[str, threading.Event] = {}
         self._write = EntityDatabase.write
 
-    def hold(self, node: str) -> None:
-        self._gates[node] = threading.Event()
+    def hold(self, node_id: str) -> None:
+        self._gates[node_id] = threading.Event()
 
-    def release(self, node: str) -> None:
-        self._gates.pop(node).set()
+    def release(self, node_id: str) -> None:
+        self._gates.pop(node_id).set()
 
     def write(self, database: EntityDatabase, work: Callable[[Any], Any]) -> Any:
         """Replacement of `EntityDatabase.write`."""

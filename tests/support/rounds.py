@@ -143,8 +143,8 @@ def is_ref(value: Any) -> bool:
     return isinstance(value, dict) and "from_sub_goal" in value
 
 
-def prompt_of(server: ModelServer, node: str) -> str:
-    return next(call.text for call in reversed(server.calls) if call.metadata.get("node_id") == node)
+def prompt_of(server: ModelServer, node_id: str) -> str:
+    return next(call.text for call in reversed(server.calls) if call.metadata.get("node_id") == node_id)
 
 
 def sub_goal_statuses_of(document: Document) -> list[list[tuple[int, str]]]:

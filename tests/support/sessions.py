@@ -55,11 +55,11 @@ class SessionHarness:
 
         return prepare
 
-    async def wait_for_turn_end(self, name: str, run: str) -> SessionRecord:
-        await self.client.get_workflow_handle(run).result()
-        await self.sessions.wait_for_turn_end(name, run)
+    async def wait_for_turn_end(self, name: str, run_id: str) -> SessionRecord:
+        await self.client.get_workflow_handle(run_id).result()
+        await self.sessions.wait_for_turn_end(name, run_id)
         session = (await self.sessions.find(name)).session
-        turn = session.turn_of(run)
+        turn = session.turn_of(run_id)
         assert turn is not None
         assert turn.ended_at is not None, turn
         return session

@@ -6,7 +6,7 @@ from typing import Any
 from dagwright.core.model.states import NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
-from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses_of
+from tests.support.components import single_component_scheduler, start_tasks, state_of, statuses_of
 from tests.support.plan_building import node
 
 
@@ -43,7 +43,7 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
     scheduler.attach(None, [Recorder(calls, "first"), ComponentWithoutHooks(calls, "never"), Recorder(calls, "second")])
     scheduler.start(0.0)
-    start_ready_ids(scheduler)
+    start_tasks(scheduler)
     scheduler.complete("a", 1, at=1.0)
     events = ("ready 0", "quiescent", "start a", "end 0", "quiescent")
     assert calls == [f"{name} {event}" for event in events for name in ("first", "second")]
@@ -61,7 +61,7 @@ def test_ready_node_that_a_component_ends_is_not_queued() -> None:
 
     scheduler, _ = single_component_scheduler(state_of(node("a"), node("b", "a")), PresetResult)
     scheduler.start(0.0)
-    assert (start_ready_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
+    assert (start_tasks(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
 
 
 def test_component_can_fail_a_node_or_replace_its_result() -> None:
@@ -71,7 +71,7 @@ def test_component_can_fail_a_node_or_replace_its_result() -> None:
 
     scheduler, _ = single_component_scheduler(state_of(node("a"), node("b")), lambda _: EvenResultsOnly())
     scheduler.start(0.0)
-    start_ready_ids(scheduler)
+    start_tasks(scheduler)
     scheduler.complete("a", 1, at=1.0)
     scheduler.complete("b", 2, at=1.0)
     assert statuses_of(scheduler) == {"a": "failed", "b": "completed"}

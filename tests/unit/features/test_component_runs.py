@@ -19,7 +19,7 @@ from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
-from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses_of
+from tests.support.components import single_component_scheduler, start_tasks, state_of, statuses_of
 from tests.support.plan_building import NoExtension, node
 
 
@@ -44,9 +44,9 @@ def test_extender_adds_nodes_when_nothing_can_run_and_a_missed_goal_sets_the_sta
     scheduler, extension = single_component_scheduler(state, partial(PlanExtension, check_nodes=check_nodes))
     extension.set_extender(OneNodeExtender())
     scheduler.start(0.0)
-    assert start_ready_ids(scheduler) == ["a"]
+    assert start_tasks(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
-    assert (start_ready_ids(scheduler, at=1.0), scheduler.state.is_generated_id("more")) == (["more"], True)
+    assert (start_tasks(scheduler, at=1.0), scheduler.state.is_generated_id("more")) == (["more"], True)
     scheduler.complete("more", 1, at=2.0)
     assert scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
 
@@ -68,7 +68,7 @@ def test_fork_reuses_only_results_with_the_same_fingerprint() -> None:
 def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     scheduler, cancellation = single_component_scheduler(state_of(node("a"), node("b")), NodeCancellation)
     scheduler.start(0.0)
-    start_ready_ids(scheduler)
+    start_tasks(scheduler)
     cancellation.cancel("a", deadline_at=5.0)
     cancellation.cancel("b", deadline_at=6.0)
     scheduler.complete("b", 1, at=1.0)
@@ -117,10 +117,10 @@ def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None
     scheduler, admission = single_component_scheduler(state, lambda scheduler: BudgetAdmission(scheduler, requests))
     admission.set_budget(Budget({"calls": 1}))
     scheduler.start(0.0)
-    assert start_ready_ids(scheduler) == ["a", "c"]
+    assert start_tasks(scheduler) == ["a", "c"]
     assert statuses_of(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
     assert requests.opened_ids == ["budget"]
     requests.run_answer_appliers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
-    assert (start_ready_ids(scheduler, at=2.0), requests.opened_ids) == (["b"], [])
+    assert (start_tasks(scheduler, at=2.0), requests.opened_ids) == (["b"], [])
