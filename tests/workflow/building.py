@@ -17,7 +17,7 @@ ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]
 
 
 class Gate:
-    """A gate of one test: tools with this name (`hold` and its variants) wait until the test opens the gate."""
+    """A gate of one test: calls of `hold` and its variants with this name wait until the test opens the gate."""
 
     def __init__(self, harness: CallHarness, name: str) -> None:
         self._harness = harness
@@ -96,7 +96,7 @@ async def wait_for_continue_as_new(runs: Runs, handle: Handle) -> Handle:
     return newest_execution
 
 
-async def end_of_run(handle: Handle) -> str:
+async def final_status_or_error_type(handle: Handle) -> str:
     """Return the final status of a run, or the type of its error if the run has no document."""
     try:
         return str((await document_of(handle))["status"])

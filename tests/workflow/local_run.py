@@ -82,8 +82,8 @@ class LocalRun:
     def purposes(self) -> list[tuple[str, str]]:
         return [(call.node, call.purpose) for call in self.calls]
 
-    def titles(self, role: str) -> list[str | None]:
-        return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
+    def titles(self, base_id: str) -> list[str | None]:
+        return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == base_id]
 
     def request_of(self, task: str) -> Request:
         request = self.scheduler.features.feedback.requests.of_task(task)

@@ -110,6 +110,7 @@ async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(
         usage = (await handle.result())["usage"]
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")
     assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    # The call that writes the answer is allowed although the budget is used up.
     assert (usage["calls"], document["nodes"]["a#2"]["status"]) == (3, "failed")
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.server
 
 
 class CallLog:
-    """The argument `name` of each call. A tool with a log object in its closure would have no cached results."""
+    """The argument `name` of each call.
+
+    The class stores the log, because a tool whose closure contains a log object has no cached results.
+    """
 
     calls: ClassVar[list[str]] = []
     lock = threading.Lock()

@@ -152,7 +152,9 @@ async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(ru
     assert bare_document(document)["status"] == "completed"
 
 
-async def test_next_attempt_receives_the_heartbeat_details_of_a_long_call(client: Client, tmp_path: Path) -> None:
+async def test_heartbeats_keep_a_long_call_alive_and_pass_details_to_the_next_attempt(
+    client: Client, tmp_path: Path
+) -> None:
     @tool(effects="read")
     def slow() -> int:
         context().wait_for_cancellation(2.5)

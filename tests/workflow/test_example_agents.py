@@ -22,7 +22,7 @@ from tests.support.travel import EXAMPLE, travel_service
 
 pytestmark = pytest.mark.server
 
-AGENTS = Path(__file__).parents[2] / "examples" / "agents.yaml"
+AGENTS_FILE = Path(__file__).parents[2] / "examples" / "agents.yaml"
 HOTEL_DAYS = {"check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
@@ -73,7 +73,7 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
                 serper_base_url=search.base_url,
                 search_url=travel_address,
             )
-            tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
+            tools = agent_tools(load_agents([str(AGENTS_FILE)]), ToolEnvironment(tmp_path))
             async with checked_runs(client, tools, settings=settings) as runs:
                 document = await document_of(await runs.start(PLAN, policy=ALLOW_FILE_SEARCH))
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {

@@ -149,6 +149,7 @@ _PLAN = plan_of(
 
 
 async def _count_workflow_tasks_until_start(handle: Handle, node_id: str, *, after_event: EventType.ValueType) -> int:
+    """Return the number of workflow tasks that completed between the last `after_event` and the start of the node."""
     events = list((await handle.fetch_history()).events)
     start_position = next(number for number, event in enumerate(events) if _starts_node(event, node_id))
     cause_position = max(

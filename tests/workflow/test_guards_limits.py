@@ -26,7 +26,7 @@ from tests.support.eventually import eventually
 from tests.support.run_views import wait_for_view
 from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, raw_value, scheduled_calls, serving_runs
 from tests.support.tools import CallHarness
-from tests.workflow.building import Gate, end_of_run
+from tests.workflow.building import Gate, final_status_or_error_type
 
 pytestmark = pytest.mark.server
 
@@ -98,7 +98,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
     monkeypatch.setattr(Scheduler, method, _raise_key_error)
     tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
-    assert await end_of_run(handle) == wire.ERROR_INTERNAL
+    assert await final_status_or_error_type(handle) == wire.ERROR_INTERNAL
     cached_runs.exclude_from_checks(handle)
 
 
@@ -237,11 +237,12 @@ async def test_run_of_a_plan_with_colliding_ids_ends(runs: Runs) -> None:
         *({"plan": _raw_plan(nodes)} for nodes in plans),
     ]
     handles = await asyncio.gather(*(runs.start_raw(message) for message in messages))
-    ends = await asyncio.gather(*map(end_of_run, handles))
-    assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_INTERNAL}
+    statuses_or_errors = await asyncio.gather(*map(final_status_or_error_type, handles))
+    assert set(statuses_or_errors) <= {"completed", "completed_with_failures", "failed", wire.ERROR_INTERNAL}
 
 
 def _raw_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a raw plan of compiled nodes. A valid raw sub-plan replaces each compiled sub-plan."""
     sub_plan = {"nodes": [{"id": "a", "tool": "echo"}]}
     return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
 
@@ -298,7 +299,7 @@ async def test_compiled_plan_with_very_many_nodes_fails_within_the_deadlock_time
     """Guard S15, F6: workflow code that takes over two seconds would block the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
     handle = await deadlock_checked_runs.start_raw(raw_value(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
-    assert await end_of_run(handle) == "failed"
+    assert await final_status_or_error_type(handle) == "failed"
     await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)
 
 
@@ -330,5 +331,5 @@ async def test_raw_plan_with_very_many_nodes_is_compiled_in_an_activity(deadlock
     """Guard S15, F6: workflow code would take too long to compile the plan."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
     handle = await deadlock_checked_runs.start_raw(raw_value(b'{"plan":{"nodes":[%s]}}' % nodes))
-    assert await end_of_run(handle) == "failed"
+    assert await final_status_or_error_type(handle) == "failed"
     await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)

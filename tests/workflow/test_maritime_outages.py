@@ -164,7 +164,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
     assert sub_goal_statuses_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
-    # The attempts of the outage, the attempt without a response, and the last attempt.
+    # The minimum counts the attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
     assert (count_calls(), proxy.silent_connection_count) == (1, 0)
     assert slot_value(document, "sg2", "hit_count") == expected

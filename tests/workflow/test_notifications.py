@@ -133,6 +133,7 @@ async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_ru
 
 async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
+        # With status 0, the receiver sends no response.
         receiver.status_of = lambda name: 0
         plan = {"nodes": [human_node("check"), call_node("independent", "echo")]}
         handle = await notifying_runs.start(plan, notifies=True)

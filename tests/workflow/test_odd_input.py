@@ -17,7 +17,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare_document, completed_node, document_of, raw_value
 from tests.support.tools import CallHarness
-from tests.workflow.building import Gate, end_of_run
+from tests.workflow.building import Gate, final_status_or_error_type
 
 pytestmark = pytest.mark.server
 
@@ -294,6 +294,6 @@ async def _run_and_get_statuses(runs: Runs, *nodes_and_tools: tuple[dict[str, An
 
     async def run_and_get_status(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
-        return await end_of_run(await runs.start_raw({"compiled": compiled}))
+        return await final_status_or_error_type(await runs.start_raw({"compiled": compiled}))
 
     return await asyncio.gather(*(run_and_get_status(node, tools) for node, tools in nodes_and_tools))

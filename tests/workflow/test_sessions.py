@@ -35,16 +35,16 @@ _IDENTIFYING_ATTRIBUTES = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_
 
 
 @pytest.fixture(scope="module")
-async def cached_harness(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionHarness]:
+async def shared_harness(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionHarness]:
     async with session_harness(client, tmp_path_factory.mktemp("sessions")) as harness:
         yield harness
 
 
 @pytest.fixture
-async def harness(cached_harness: SessionHarness) -> AsyncIterator[SessionHarness]:
+async def harness(shared_harness: SessionHarness) -> AsyncIterator[SessionHarness]:
     """Sessions of a worker that the tests share. After each test, the histories are checked and replayed."""
-    yield cached_harness
-    await cached_harness.runs.check_runs()
+    yield shared_harness
+    await shared_harness.runs.check_runs()
 
 
 def _fund_and_held_nodes(gate_name: str) -> tuple[Document, Document]:
