@@ -86,7 +86,7 @@ class Stage:
     """A part of the tests: its markers, its number of processes, and its results."""
 
     name: str
-    expression: str
+    marker_expression: str
     process_count: int
     may_retry: bool = False
     """Whether failed tests run again. Tests of such a stage measure time, which other programs may disturb."""
@@ -256,7 +256,7 @@ class _PytestRun:
     @classmethod
     def start(cls, stage: Stage, list_file: Path, number: int) -> Self:
         report, log = (list_file.with_name(f"{number}.{kind}") for kind in ("report", "log"))
-        command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--live-report", str(report)]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", stage.marker_expression, "--live-report", str(report)]
         command += ["-o", "console_output_style=classic", "-p", "no:cacheprovider"]
         with log.open("wb") as output:
             return cls(

@@ -111,20 +111,25 @@ def _sub_goal_id(round_number: int, chain: int, position: int) -> int:
     return 100 * round_number + 10 * chain + position
 
 
-def _sub_goals(number: int) -> list[dict[str, Any]]:
+def _sub_goals(round_number: int) -> list[dict[str, Any]]:
     sub_goals = []
     for chain in range(_CHAINS):
         for position in range(_CHAIN_LENGTH):
-            name = f"{number}.{chain}.{position}"
-            previous = {"from_sub_goal": _sub_goal_id(number, chain, position - 1), "slot": "noted"}
+            name = f"{round_number}.{chain}.{position}"
+            previous = {"from_sub_goal": _sub_goal_id(round_number, chain, position - 1), "slot": "noted"}
             inputs = {"previous": previous} if position else {}
             sub_goals.append(
-                {"id": _sub_goal_id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
+                {
+                    "id": _sub_goal_id(round_number, chain, position),
+                    "worker": "note",
+                    "description": name,
+                    "inputs": inputs,
+                }
             )
             sub_goals[-1]["params"] = {"name": name}
-    noted_ref = {"from_sub_goal": _sub_goal_id(number, 0, _CHAIN_LENGTH - 1), "slot": "noted"}
+    noted_ref = {"from_sub_goal": _sub_goal_id(round_number, 0, _CHAIN_LENGTH - 1), "slot": "noted"}
     describe_sub_goal = {
-        "id": _sub_goal_id(number, 0, _CHAIN_LENGTH),
+        "id": _sub_goal_id(round_number, 0, _CHAIN_LENGTH),
         "worker": "describe",
         "description": "describe",
         "inputs": {"noted": noted_ref},
@@ -177,7 +182,7 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
     expected_rounds = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
     rounds = document["rounds"]["rounds"]
     if [each["sub_goals"] for each in rounds] != [*expected_rounds, []]:
-        return f"{len(rounds)} rounds, with unplanned sub-goals"
+        return f"{len(rounds)} rounds; their number or their sub-goals are not as planned"
     failed_nodes = [
         name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1
     ]

@@ -30,6 +30,7 @@ def _documented_layers() -> dict[int, set[str]]:
     layers: dict[int, set[str]] = {}
     number = 0
     for layer, packages in _ROW.findall((_CONCEPTS / "architecture.md").read_text(encoding="utf-8")):
+        # An empty cell continues the layer of the previous row.
         number = int(layer or number)
         layers.setdefault(number, set()).update(re.findall(r"dagwright\.(\w+)", packages))
     return layers

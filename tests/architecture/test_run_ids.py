@@ -1,4 +1,4 @@
-"""A server keeps the ids of its runs, and all tests of commands share one server."""
+"""All tests of commands share one server, which keeps the IDs of its runs. Two test files must not use the same ID."""
 
 import re
 from collections import defaultdict

@@ -83,14 +83,14 @@ def json_payload(value: Any) -> RawValue:
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode()))
 
 
-_invalid_payloads = st.fixed_dictionaries(
+_odd_payloads = st.fixed_dictionaries(
     {
         "encoding": st.sampled_from(("json/plain", "binary/null", "binary/plain", "binary/encrypted", "x", None)),
         "data": st.sampled_from(("", "{", "\xff\x00", "[" * 5_000, '{"a": 1e999}', "null", '"\\ud800"', "9" * 5_000))
         | st.binary(max_size=12).map(lambda data: data.decode("latin-1")),
     }
 )
-_payloads = st.lists(st.builds(lambda value: {"json": value}, odd_values) | _invalid_payloads, max_size=3)
+_payloads = st.lists(st.builds(lambda value: {"json": value}, odd_values) | _odd_payloads, max_size=3)
 _child_results = st.fixed_dictionaries(
     {"task": ids, "status": st.sampled_from(_STATUSES)}, optional={"output": json_values, "error": json_values}
 )

@@ -141,28 +141,28 @@ def _condition_name(name: str) -> str:
 
 @st.composite
 def _kind_fields(draw: st.DrawFn, earlier_ids: Sequence[str], *, depth: int) -> dict[str, Any]:
-    """Return the field that selects the kind of a node, and its arguments."""
-    kind = draw(st.integers(1, 24))
+    """Return the field that selects the kind of a node, and the arguments of the node."""
+    drawn_number = draw(st.integers(1, 24))
     effects = draw(st.sampled_from(EFFECTS))
-    if kind <= 9:
+    if drawn_number <= 9:
         return {"tool": f"{effects}.echo", "arguments": draw(arguments(earlier_ids))}
-    if kind <= 13:
+    if drawn_number <= 13:
         tool_arguments = {"kind": draw(st.sampled_from(sorted(RESULTS))), **draw(arguments(earlier_ids))}
         return {"tool": f"{effects}.{draw(st.sampled_from(_RETURNING_TOOLS))}", "arguments": tool_arguments}
-    if kind <= 16:
+    if drawn_number <= 16:
         tool_arguments = {"kind": draw(st.sampled_from(sorted(FAILURES)))}
         return {"tool": f"{effects}.{draw(st.sampled_from(_FAILING_TOOLS))}", "arguments": tool_arguments}
-    if kind == 17:
+    if drawn_number == 17:
         name = draw(st.sampled_from(("slow", "slow_in_thread", "ignores_cancellation")))
         return {"tool": name, "arguments": {"ms": draw(st.sampled_from((0, 20, 100, 400)))}}
-    if kind == 18:
+    if drawn_number == 18:
         return {"tool": "limited_parallel", "arguments": draw(arguments(earlier_ids))}
-    if kind == 19:
+    if drawn_number == 19:
         return {"tool": "sends_heartbeats", "arguments": {"details": draw(json_values)}}
-    if kind <= 21 and depth < _MAX_DEPTH:
+    if drawn_number <= 21 and depth < _MAX_DEPTH:
         sub_plan = draw(usual_or_rare(native_plans(depth=depth + 1) | dialect_plans(), rare=json_values))
         return {"plan": sub_plan, "arguments": draw(usual_or_rare(st.just({}), rare=arguments(earlier_ids)))}
-    if kind == 22 and happens_once_in(draw, 3):
+    if drawn_number == 22 and happens_once_in(draw, 3):
         return draw(
             st.sampled_from(
                 (

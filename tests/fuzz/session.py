@@ -67,7 +67,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Session:
-    """Runs on two workers: one worker caches workflows, the other does not."""
+    """A session runs cases on two workers. One worker caches workflows, and the other does not."""
 
     runs_with_cache: Runs
     runs_without_cache: Runs

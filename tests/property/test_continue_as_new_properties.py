@@ -12,17 +12,21 @@ from tests.support.example_counts import example_count
 
 @settings(max_examples=example_count(80), deadline=None)
 @given(
-    plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), continue_as_new_counts=st.frozensets(st.integers(0, 12))
+    plan=steps(),
+    max_in_flight=st.sampled_from([1, 2, 500]),
+    ended_counts_before_continue_as_new=st.frozensets(st.integers(0, 12)),
 )
 def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_tool_and_node_limits(
-    plan: tuple[Step, ...], max_in_flight: int, continue_as_new_counts: frozenset[int]
+    plan: tuple[Step, ...], max_in_flight: int, ended_counts_before_continue_as_new: frozenset[int]
 ) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
     uninterrupted_driver = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
     uninterrupted_driver.run()
     continued_driver = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
     continued_driver.run(
-        before_each_end=lambda count: continued_driver.continue_as_new() if count in continue_as_new_counts else None
+        before_each_end=lambda count: (
+            continued_driver.continue_as_new() if count in ended_counts_before_continue_as_new else None
+        )
     )
     assert continued_driver.started_ids == uninterrupted_driver.started_ids
     assert continued_driver.scheduler.records == uninterrupted_driver.scheduler.records

@@ -22,15 +22,15 @@ FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
     plan=steps(),
     data=st.data(),
     max_in_flight=st.sampled_from([1, 2, 500]),
-    continue_as_new_counts=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
+    ended_counts_before_continue_as_new=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
 )
 def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
-    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, continue_as_new_counts: frozenset[int]
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, ended_counts_before_continue_as_new: frozenset[int]
 ) -> None:
     driver = Driver(plan, positions(data), max_in_flight=max_in_flight)
 
     def maybe_continue_as_new(count: int) -> None:
-        if count in continue_as_new_counts:
+        if count in ended_counts_before_continue_as_new:
             driver.continue_as_new()
             driver.start_tasks()
 

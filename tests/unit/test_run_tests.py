@@ -29,7 +29,7 @@ def _selects(stage: Stage, marks: tuple[str, ...]) -> bool:
     def is_marked(name: str, /, **_: str | int | bool | None) -> bool:
         return name in marks
 
-    return Expression.compile(stage.expression).evaluate(is_marked)
+    return Expression.compile(stage.marker_expression).evaluate(is_marked)
 
 
 @pytest.mark.parametrize(
