@@ -236,8 +236,8 @@ class Client:
         toolset = await self._tools.toolset([*tools, *plan_tools(plan)])
         prepare = partial(self._prepare_start, request, toolset)
         if (name := options.get("session")) is not None:
-            title = f"(the plan {written_plan.title})" if written_plan.title else ""
-            return await self._start_turn(name, title, prepare, run_id=run_id)
+            request_text = f"(the plan {written_plan.file_name})" if written_plan.file_name else ""
+            return await self._start_turn(name, request_text, prepare, run_id=run_id)
         try:
             start = await prepare(None)
         except PlanInvalid as invalid:
@@ -343,7 +343,7 @@ class Client:
             limit: number of requests after which a page ends; the requests of one run stay on one page. `after`
                 continues the inbox.
             after: `cursor` of the previous page; `None` lists the first page. The last page has no cursor.
-            assignee: only requests to this person; `anyone` for requests without an assignee.
+            assignee: only requests for this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that have been open for longer than this.
 
@@ -377,7 +377,7 @@ class Client:
         """Resume a paused tool. The waiting calls start gradually over a period.
 
         Args:
-            ramp: the period; by default 0.1 s for each waiting call, and at least 10 s.
+            ramp: the period; by default 0.1 s for each waiting call, but at least 10 s.
 
         Raises:
             CommandRejected: the tool is not paused, and none of its calls waits.
@@ -464,7 +464,7 @@ class Client:
                 self._worker_closers.remove(close)
 
     async def _temporal_client_for_worker(self) -> TemporalClient:
-        """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
+        """Return a client for a worker. The SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.open_worker_count else await separate_client(self.temporal)
 
     async def _prepare_start(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
@@ -510,14 +510,14 @@ class Client:
     async def _start_turn(
         self,
         name: str,
-        request: str,
+        text: str,
         prepare: Callable[[StoredSession], Awaitable[StartRequest]],
         *,
         run_id: str | None,
     ) -> Run:
         services = self._services
-        turn = TurnRequest(normalized_session_name(name), request, prepare)
-        started_run, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, on_busy=_wait_silently)
+        turn = TurnRequest(normalized_session_name(name), text, prepare)
+        started_run, _ = await start_turn(turn, services.runs, services.sessions, run_id=run_id, on_busy=_wait_silently)
         return self.get_run(started_run.workflow_id)
 
 

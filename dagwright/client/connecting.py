@@ -1,4 +1,4 @@
-"""Create the services of a connection, and check that workers can serve its runs."""
+"""Create the services of a connection, and prepare the first start of a run."""
 
 from dagwright.client.runs import namespace_runs
 from dagwright.client.services import Services
@@ -15,7 +15,7 @@ from dagwright.toolset.toolset import Toolset
 
 
 async def prepare_to_start(connection: Connection, settings: Settings, toolset: Toolset) -> None:
-    """Check that the workers of the namespace can serve runs of this process; called before the first start.
+    """Prepare the first start of a run: check the payload store, and publish the agent cards of this process.
 
     Raises:
         StoreMismatch: the workers use another payload store.

@@ -1,4 +1,4 @@
-"""Map the states of a run to events. Pure.
+"""Map the states of a run to events, without I/O.
 
 Durable events depend only on the history of the run. Between two positions of the history, every process reports the
 same durable events in the same order, so a cursor can count them. Live events, such as `node.waiting`, depend on
@@ -39,8 +39,8 @@ class ReportedState:
     """State of a run as the client has received it.
 
     Args:
-        task_states: state of each node and item that live and durable events have reported.
-        recorded_states: node or item -> its status and attempts in the history, which durable events have reported.
+        task_states: node or item -> its state, as live and durable events have reported it.
+        recorded_states: node or item -> its status and attempts in the history, as durable events have reported them.
         started_ids: nodes and items whose start was reported.
         request_ids: IDs of requests whose opening was reported.
         closed_request_ids: IDs of requests whose end was reported.

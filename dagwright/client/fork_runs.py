@@ -34,7 +34,7 @@ InputConverter = Callable[[DeclaredInputs, Mapping[str, Any]], tuple[Mapping[str
 def keep_inputs(
     declared_inputs: DeclaredInputs, inputs: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """Return the declared inputs unchanged, because they have their types already."""
+    """Return the values of declared inputs without conversion, because they have the right types already."""
     return {name: value for name, value in inputs.items() if name in declared_inputs}, ()
 
 

@@ -121,7 +121,7 @@ class Forks:
         """Return the draft of a fork.
 
         Args:
-            plan: plan of the fork; `with_current_tools` returns the plan of the original run.
+            plan: plan of the fork; to keep the plan of the original run, pass the result of `with_current_tools`.
             inputs: all inputs of the fork.
             rerun: nodes and items to execute again with new idempotency keys; for a node of a sub-plan, its path.
 

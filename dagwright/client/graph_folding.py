@@ -95,7 +95,7 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 
 def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
-    """Return a box for each visible node of the run, and then for each offloaded region."""
+    """Return a box for each visible node of the run, followed by a box for each offloaded region."""
     visible_nodes, groups = list(scheduler.state.visible_nodes()), group_by_node_id(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_box_by_member = {

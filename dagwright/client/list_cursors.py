@@ -40,10 +40,10 @@ class ListCursor:
     @classmethod
     def of(cls, execution: WorkflowExecution) -> Self:
         """Return the cursor after an execution."""
-        # The times of the SDK are rounded to microseconds; those of the message are not.
-        message = execution.raw_info
-        closed_at = message.close_time.ToNanoseconds() if message.HasField("close_time") else None
-        return cls(closed_at, message.start_time.ToNanoseconds(), execution.run_id)
+        # The SDK rounds times to microseconds; the protobuf message has them in nanoseconds.
+        raw_info = execution.raw_info
+        closed_at = raw_info.close_time.ToNanoseconds() if raw_info.HasField("close_time") else None
+        return cls(closed_at, raw_info.start_time.ToNanoseconds(), execution.run_id)
 
     @classmethod
     def parse(cls, text: str) -> Self:

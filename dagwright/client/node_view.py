@@ -37,18 +37,18 @@ class NodeView:
     notes: Sequence[Mapping[str, Any]]
 
 
-async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: bool = False) -> NodeView:
+async def read_node_view(runs: "Runs", workflow_id: str, node_id: str, *, full: bool = False) -> NodeView:
     """Return a node or item of a run.
 
     Args:
-        node: node ID, or the path to a node of a sub-plan, such as `archive/check`.
+        node_id: node ID, or the path to a node of a sub-plan, such as `archive/check`.
         full: include values of any size.
 
     Raises:
         RunNotFound: there is no such run.
         NodeNotFound: the run has no such node or item yet.
     """
-    name = normalize("NFC", node)
+    name = normalize("NFC", node_id)
     top_view = await runs.reader(workflow_id).read()
     try:
         location = await resolve_path(top_view, name, open_reader=runs.reader)

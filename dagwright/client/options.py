@@ -123,7 +123,7 @@ Options = TypeVar("Options", bound=SharedRunOptions)
 _ROUNDS_OPTIONS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
 _INTENTS_OPTIONS: Sequence[str] = ("context", "confidence")
 _PLANNING_OPTIONS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
-"""Options of the profiles that plan before the run of the plan: `plan` and `intents`."""
+"""Options of the profiles `plan` and `intents`, which write the whole plan before it runs."""
 
 
 def run_options(options: SharedRunOptions) -> RunStartOptions:

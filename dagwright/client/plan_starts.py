@@ -48,18 +48,18 @@ class WrittenPlan:
 
     Args:
         document: JSON value of the plan, including sub-plans from files. If the plan is to be repaired: its text.
-        title: file name of the plan.
+        file_name: name of the file with the plan; `None` if the plan is not from a file.
         dialect: `None` to detect the dialect.
     """
 
     document: Any
-    title: str | None = None
+    file_name: str | None = None
     dialect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStart:
-    """A plan, and inputs and options of its run.
+    """A plan with the inputs and options of its run.
 
     Args:
         allow_unknown_tools: accept unknown tools. Used only to find an existing run of the plan.
@@ -160,7 +160,7 @@ def prepare_start(
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
     source = {"plan": start.plan.document, "dialect": checked_plan.dialect, "context": context}
-    title = caller_options.get("title") or start.plan.title
+    title = caller_options.get("title") or start.plan.file_name
     return StartRequest(compiled_plan, source, start.inputs, options, title=title)
 
 

@@ -99,7 +99,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: SessionReco
 
 
 def _planning_options(request: TextRequest, session: SessionRecord | None, *, policy: Policy | None) -> PlanningOptions:
-    """Return the options for planning a request, with the turns of its session and the values of its `@` names."""
+    """Return the options for planning a request, with the turns and the `@` names of its session."""
     turns = session.turn_texts() if session is not None else []
     names = context_from_json(session.names) if session is not None and request.profile == "intents" else {}
     planning = PlanningOptions(
@@ -179,12 +179,12 @@ class TurnRequest:
 
     Args:
         name: name of the session.
-        request: request in natural language.
+        text: request in natural language.
         prepare: returns the start request for the state of the session, directly or as an awaitable.
     """
 
     name: str
-    request: str
+    text: str
     prepare: Callable[[SessionRecord], StartRequest | Awaitable[StartRequest]]
 
     async def start_of(self, session: SessionRecord) -> StartRequest:
@@ -194,12 +194,12 @@ class TurnRequest:
 
 
 async def start_turn(
-    turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run: str | None = None, on_busy: "OnBusy | None" = None
+    turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run_id: str | None = None, on_busy: "OnBusy | None" = None
 ) -> tuple[StartedRun, StartRequest]:
     """Start the run of a turn as soon as the session is free; return the run and its start request.
 
     Args:
-        run, on_busy: as in `Sessions.start_turn`.
+        run_id, on_busy: as in `Sessions.start_turn`.
 
     Raises:
         TurnRejected: the session rejects the turn.
@@ -209,7 +209,7 @@ async def start_turn(
     async def prepare(session: SessionRecord) -> PreparedTurn:
         nonlocal latest_start
         latest_start = await turn.start_of(session)
-        return PreparedTurn(turn.request, await runs.encode(latest_start), latest_start.options.policy)
+        return PreparedTurn(turn.text, await runs.encode(latest_start), latest_start.options.policy)
 
-    started_run = await sessions.start_turn(turn.name, prepare, run=run, on_busy=on_busy)
+    started_run = await sessions.start_turn(turn.name, prepare, run_id=run_id, on_busy=on_busy)
     return started_run, latest_start or await turn.start_of(SessionRecord(turn.name))

@@ -228,7 +228,7 @@ class RunEnded(DagwrightError):
     """A run ended without success.
 
     Args:
-        result: result of the run, with the nodes that completed before.
+        result: result of the run, with the nodes that completed before the run ended.
     """
 
     def __init__(self, result: RunResult) -> None:
@@ -237,7 +237,7 @@ class RunEnded(DagwrightError):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """Why the run failed, one for each failed node, or the error of the run."""
+        """Problems of the failed nodes, one for each; if no node failed, the error of the run."""
         return self.result.problems
 
 
@@ -275,6 +275,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_from_json(note) for note in parts["notes"]]
+    # A note without a node is about the output of the run.
     lost_messages = {note.node: note.message for note in notes if note.code in NOT_LOADED}
     nodes = {name: _mark_if_lost(node, lost_messages.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
@@ -326,7 +327,7 @@ def group_items(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
     """Return the nodes, each map with its items.
 
     Args:
-        nodes: nodes and items; the items of a node follow it.
+        nodes: nodes and items; each map is followed by its items.
     """
     items: dict[str, dict[str, NodeResult]] = {}
     map_id = ""
@@ -352,7 +353,7 @@ async def _load_nodes(
             if remaining_bytes is not None and max_bytes is not None:
                 size = encoded_size(document["result"]) + _NODE_OVERHEAD_BYTES
                 if (remaining_bytes := remaining_bytes - size) < 0:
-                    loaded_nodes[name] = _replace_result(loaded_nodes[name], document["result"], max_bytes=max_bytes)
+                    loaded_nodes[name] = _with_placeholder(loaded_nodes[name], document["result"], max_bytes=max_bytes)
                     return _add_unloaded_nodes(loaded_nodes, view, max_bytes=max_bytes)
     return loaded_nodes, 0
 
@@ -360,10 +361,10 @@ async def _load_nodes(
 def _add_unloaded_nodes(
     loaded_nodes: dict[str, NodeResult], view: "RunView", *, max_bytes: int
 ) -> tuple[dict[str, NodeResult], int]:
-    """Return the loaded nodes and, without results, the other nodes of the run document, in plan order."""
+    """Return all nodes in plan order, and the number of omitted nodes. Placeholders replace unloaded results."""
     document = view.document_with_refs()
     unloaded_nodes = {
-        name: _replace_result(node_of(name, node), node["result"], max_bytes=max_bytes)
+        name: _with_placeholder(node_of(name, node), node["result"], max_bytes=max_bytes)
         for name, node in document["nodes"].items()
         if name not in loaded_nodes
     }
@@ -374,7 +375,7 @@ def _add_unloaded_nodes(
     return {name: all_nodes[name] for name in (*document_nodes, *region_node_ids)}, max(omitted_count, 0)
 
 
-def _replace_result(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
+def _with_placeholder(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     if result is None:
         return node
     compact_result = compact_value(result, ref=f"node:{node.id}")

@@ -237,21 +237,21 @@ class Run:
         return await self._send(PAUSE, CommandAuthor(by, reason))
 
     async def resume(self, *, reason: str | None = None, by: str | None = None) -> str:
-        """Continue a paused run. Raises as `pause`."""
+        """Continue a paused run. Raises the same errors as `pause`."""
         return await self._send(RESUME, CommandAuthor(by, reason))
 
     async def cancel_node(
         self, node_id: str, *, branch: bool = False, reason: str | None = None, by: str | None = None
     ) -> str:
-        """Cancel a node. Its dependents are blocked. Raises as `pause`.
+        """Cancel a node. Its dependents are blocked. Raises the same errors as `pause`.
 
         Args:
-            branch: cancel its descendants as well.
+            branch: also cancel the descendants of the node.
         """
         return await self._send(Command.cancel_node(node_id, branch=branch), CommandAuthor(by, reason))
 
     async def retry(self, node_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None) -> str:
-        """Retry a node that has ended, and run its dependents. Raises as `pause`.
+        """Retry a node that has ended, and run its dependents. Raises the same errors as `pause`.
 
         Args:
             arguments: new arguments, instead of those in the plan.
@@ -260,7 +260,7 @@ class Run:
         return await self._send(Command.retry_node(node_id, arguments=new_arguments), CommandAuthor(by))
 
     async def set_result(self, node_id: str, result: Any, *, reason: str | None = None, by: str | None = None) -> str:
-        """Set the result of a node that has not completed. Raises as `pause`."""
+        """Set the result of a node that has not completed. Raises the same errors as `pause`."""
         value = json_argument(result, "result", function="set_result")
         return await self._send(Command.set_result(node_id, result=value), CommandAuthor(by, reason))
 
@@ -272,7 +272,7 @@ class Run:
 
         Raises:
             PlanInvalid: the nodes are invalid.
-            CommandRejected, RunClosed: as `pause`.
+            CommandRejected, RunClosed: as in `pause`.
         """
         tools = await RunTools(self._services, self._id, self._tools).publish_and_declare(nodes)
         node_list = json_argument([*nodes], "nodes", function="add_nodes")
@@ -287,7 +287,7 @@ class Run:
         Raises:
             TypeError: no limit is given.
             OptionInvalid: the deadline is invalid.
-            CommandRejected, RunClosed: as `pause`.
+            CommandRejected, RunClosed: as in `pause`.
         """
         if not limits:
             raise TypeError("set_limits() needs at least one of max_parallel, deadline and budget")
@@ -304,7 +304,7 @@ class Run:
 
         Raises:
             OptionInvalid: the policy is invalid.
-            CommandRejected, RunClosed: as `pause`.
+            CommandRejected, RunClosed: as in `pause`.
         """
         return await self._send(Command.set_policy(read_policy(policy).to_json()), CommandAuthor(by))
 
@@ -330,7 +330,9 @@ class Run:
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> "Run":
-        """Start a new run that reuses all results unaffected by a change. If the same fork exists, return its run.
+        """Start a new run that reuses all results that the changes do not affect.
+
+        If the same fork exists, return its run.
 
         Args:
             plan: plan of the fork; by default the plan of this run.
@@ -360,7 +362,7 @@ class Run:
         inputs: Mapping[str, Any] | None = None,
         rerun: Sequence[str] = (),
     ) -> ForkPreview:
-        """Return what `fork` with these arguments would do. Raises as `fork`."""
+        """Return what `fork` with these arguments would do. Raises the same errors as `fork`."""
         tools = RunTools(self._services, self._id, self._tools)
         return preview_of(await self._draft(_fork_changes(plan, inputs, rerun), tools))
 
@@ -368,7 +370,7 @@ class Run:
         """Explain why the run or a node is waiting or has failed, or list the sources of the result.
 
         Raises:
-            NodeNotFound: as `node`.
+            NodeNotFound: as in `node`.
         """
         return explanation_of(await self._services.runs.explain(self._id, node_id))
 
@@ -376,7 +378,7 @@ class Run:
         """Return the sources of the result of a node.
 
         Raises:
-            NodeNotFound: as `node`.
+            NodeNotFound: as in `node`.
         """
         return lineage_of((await read_node_view(self._services.runs, self._id, node_id)).document)
 

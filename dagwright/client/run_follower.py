@@ -1,4 +1,4 @@
-"""Follow a run: its changes, and the open requests to people in the run and its sub-plans."""
+"""Follow a run: its changes, and the open requests that the run and its sub-plans send to people."""
 
 import asyncio
 import time
@@ -88,7 +88,7 @@ async def follow(
 async def wait_for_end(
     runs: "Runs", workflow_id: str, *, on_update: "Callable[[RunView], None]" = lambda _: None
 ) -> "RunView":
-    """Wait until a run has ended; raises as `follow`.
+    """Wait until a run has ended. Raises the same errors as `follow`.
 
     Args:
         on_update: called with the run after each change.

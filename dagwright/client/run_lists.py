@@ -98,9 +98,9 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        The query may match more runs, which `matches` excludes. A database may ignore the case of titles and tags. A
-        prefix of IDs is cut at the first character that a query cannot contain. `StartTime` is the start of the current
-        execution; a run that continued as new started earlier.
+        The query may match more runs than the filter; `matches` excludes them. A database may ignore the case of
+        titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. `StartTime` is the
+        start of the current execution; a run that continued as new started earlier.
         """
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
@@ -125,9 +125,9 @@ class RunFilter:
             return False
         if self.owner is not None and owner_of(execution, memo) != self.owner:
             return False
-        return self._has_title(execution) and self.tags.items() <= _tags_of(execution, memo).items()
+        return self._matches_title(execution) and self.tags.items() <= _tags_of(execution, memo).items()
 
-    def _has_title(self, execution: WorkflowExecution) -> bool:
+    def _matches_title(self, execution: WorkflowExecution) -> bool:
         if not self.title:
             return True
         title = execution.typed_search_attributes.get(TITLE, "")
@@ -161,7 +161,7 @@ def parse_since(since: date | timedelta | str) -> float:
         valid_forms = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
         raise ValueError(f"must be {valid_forms}, not {since_argument!r:.60}") from None
     moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
-    # The conversion fails for some local times of the last year.
+    # The conversion fails for some local times of the year 9999.
     with suppress(ValueError, OverflowError):
         if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _MAX_TIME_S:
             return seconds

@@ -33,13 +33,13 @@ class MessageKind:
     Args:
         update, signal: names of the update and of the signal.
         subject: the message as the subject of a sentence, such as `the answer`.
-        rejection: raised if the run rejects the message.
+        error_class: class of the error that is raised if the run rejects the message.
     """
 
     update: str
     signal: str
     subject: str
-    rejection: type[DagwrightError]
+    error_class: type[DagwrightError]
 
 
 async def send_message(
@@ -57,7 +57,7 @@ async def send_message(
         timeout_s: seconds to wait for a worker before the message is sent as a signal.
 
     Raises:
-        DagwrightError: the run rejects the message; the class of the error is `kind.rejection`.
+        DagwrightError: the run rejects the message; the class of the error is `kind.error_class`.
         RunClosed: the run has ended.
         RPCError: there is no such run, or the server rejects the message.
     """
@@ -73,14 +73,14 @@ async def send_message(
     if view.is_closed:
         raise RunClosed(f"the run {handle.id!r} has ended")
     if (rejection := _expected_rejection(view, kind.signal, message)) is not None:
-        raise kind.rejection(rejection)
+        raise kind.error_class(rejection)
     await handle.signal(kind.signal, message)
     view = await reader.read()
     if view.has_accepted_command(command_id):
         return _accepted_reply(kind.subject)
     # Another client may have sent a message since the history was read.
     if (rejection := rejection_of_pending_signal(view, kind.signal, message)) is not None:
-        raise kind.rejection(rejection)
+        raise kind.error_class(rejection)
     return _signal_reply(kind.subject, handle.id, timeout_s=timeout_s)
 
 
@@ -93,7 +93,7 @@ async def _send_as_update(
 ) -> str | None:
     """Send an update and return the run's reply; `None` if no worker handled the update in time."""
     update_task = asyncio.create_task(handle.execute_update(kind.update, message))
-    # A cancelled update fails later, when no caller awaits it: retrieve its error, so that none is logged.
+    # A cancelled update fails later, when no caller awaits it. Retrieve the error, so that asyncio does not log it.
     update_task.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         ended_tasks, _ = await asyncio.wait([update_task], timeout=timeout_s)
@@ -101,7 +101,7 @@ async def _send_as_update(
             return None
         response = update_task.result()
     except WorkflowUpdateFailedError as error:
-        raise kind.rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
+        raise kind.error_class(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
         # A run accepts a limited number of concurrent updates, and of updates in total.
         if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
@@ -126,7 +126,11 @@ def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
 
 
 def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
-    """Apply the pending signals to a copy of the run; return why the run would then reject this signal, or `None`."""
+    """Apply the pending signals to a copy of the run; return why the run would then reject this signal.
+
+    Returns:
+        `None` if the run would accept the signal.
+    """
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
     for at, pending_name, read_message in view.pending_commands():
@@ -138,7 +142,7 @@ def rejection_of_pending_signal(view: "RunView", name: str, message: Mapping[str
     """Apply the earlier pending signals to a copy of the run; return why the run would reject this pending signal.
 
     Returns:
-        `None` also if a worker has handled the signal already.
+        `None` if the run would accept the signal, or if a worker has handled the signal already.
     """
     handler = CommandHandler(Notes())
     for at, pending_name, read_message in view.pending_commands():

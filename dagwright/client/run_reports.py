@@ -74,9 +74,9 @@ class Lineage:
 
     Args:
         inputs: IDs of the nodes whose results the node reads or waits for.
-        arguments: arguments of its call, as far as they are known; secrets are masked.
-        cached: run and node that produced a result from the cache.
-        reused: run and node that produced a reused result.
+        arguments: arguments of the node's call, as far as they are known; secrets are masked.
+        cached: for a result from the cache, the run and the node that produced the result.
+        reused: for a result that a fork reuses, the run and the node that produced the result.
         answers: answers of people, each with `request_id`, `answer`, `by`, `at` and `note`.
         commands: manual commands to the node, such as `retry` or `set_result`.
         files: paths that its tool has read.

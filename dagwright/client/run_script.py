@@ -32,7 +32,8 @@ def run(  # noqa: PLR0913 - parts of a run, passed by keyword
     """Run a plan to its end on the server that `Client.connect` finds or starts, with a worker in this process.
 
     The call blocks until the run ends, also in a notebook. A request for feedback is printed to stderr, with the ways
-    to answer it from another terminal or program. After Ctrl-C, the same call with its `run_id` continues the run.
+    to answer it from another terminal or program. To continue the run after Ctrl-C, repeat the call with the same
+    `run_id`.
 
     Args:
         plan: as in `Client.start`.

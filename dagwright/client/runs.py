@@ -57,7 +57,7 @@ from dagwright.protocol.run_attributes import attributes_at_start, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
 from dagwright.server.call_limits import read_usage
-from dagwright.server.tool_pauses import ToolPause, list_paused_tools
+from dagwright.server.tool_pauses import ToolPause, list_tool_pauses
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
@@ -73,7 +73,7 @@ class SharedProperties:
     """Properties that a run shares with its forks.
 
     Args:
-        owner: as `Runs.owner_of`.
+        owner: as `Runs.owner_of` returns it.
         tags: name -> value.
         fairness: `None` without a fairness key.
     """
@@ -135,7 +135,7 @@ class Runs:
             start_error = error
         else:
             return StartedRun(run_id, handle.first_execution_run_id or "", is_new=True)
-        # Outside of the handler, so that `RunIdInUse` does not show the server's error as its context.
+        # After the `except` block, `RunIdInUse` does not show the server's error as its context.
         existing_run = await self.find_same_run(run_id, encoded_start)
         if existing_run is None:
             raise start_error
@@ -291,7 +291,7 @@ class Runs:
 
     async def paused_tools(self) -> list[ToolPause]:
         """Return the pauses of all paused tools."""
-        return await list_paused_tools(self._client)
+        return await list_tool_pauses(self._client)
 
     async def tools_of(self, workflow_id: str) -> list[str]:
         """Return the `--tools` values that a run was started with.
@@ -353,7 +353,7 @@ class Runs:
         return document
 
     async def stored_text(self, ref: Mapping[str, Any]) -> str | None:
-        """Return a text of the payload store; see `dagwright.history.document_hydration.stored_text`."""
+        """Return a text from the payload store; see `dagwright.history.document_hydration.stored_text`."""
         return await stored_text(self._store, ref)
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
@@ -365,19 +365,19 @@ class Runs:
         `dagwright.history.document_hydration.full_document`."""
         return full_document(view, self._store)
 
-    async def explain(self, workflow_id: str, node: str | None = None) -> RunExplanation:
+    async def explain(self, workflow_id: str, node_id: str | None = None) -> RunExplanation:
         """Explain a run or one of its nodes: the reasons why it waits, or the sources of its result.
 
         Args:
-            node: ID of a node or item, or the path to it in a sub-plan, such as `archive/check`.
+            node_id: ID of a node or item, or the path to it in a sub-plan, such as `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node or item yet.
         """
         explainer = RunExplainer(self.reader, self._store)
-        if node:
-            return await explainer.explain_node(workflow_id, normalize("NFC", node))
+        if node_id:
+            return await explainer.explain_node(workflow_id, normalize("NFC", node_id))
         return await explainer.explain_run(workflow_id)
 
     def graph(self, view: RunView) -> GraphListing:

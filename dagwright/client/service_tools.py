@@ -40,6 +40,7 @@ class KnownTools:
             raise CommandRejected(f"{name!r:.80} cannot be {action}: it is pure, so it calls no service")
         if declaration.is_foreign:
             message = (
-                "a worker of another application serves it; if you stop that worker, the calls wait until it runs again"
+                "a worker of another application serves the tool; if you stop this worker, the calls wait until it "
+                "runs again"
             )
             raise CommandRejected(f"{name!r:.80} cannot be {action}: {message}")

@@ -159,7 +159,7 @@ class Session:
         return state_of(replace(view, session=await sessions.with_full_answers(view.session)))
 
     async def turns(self) -> Sequence[SessionTurn]:
-        """Return the newest turns, oldest first. Raises as `state`."""
+        """Return the newest turns, oldest first. Raises the same errors as `state`."""
         return (await self.state()).turns
 
     async def end(self) -> str:

@@ -52,7 +52,7 @@ TURN_TIMEOUT_S = 60.0
 STATE_TIMEOUT_S = 3.0
 """How long to wait, in seconds, until the state of a session shows the end of a run or of the session."""
 MAX_REJECTIONS = 100
-"""How often a turn is prepared again because the session has accepted another turn first."""
+"""Maximum number of times that a turn is prepared again because the session has accepted another turn first."""
 
 _OUTDATED_CODES = ("session_changed", "session_busy", "session_ending")
 """Rejection codes of a turn that was prepared for an outdated state of the session."""
@@ -189,7 +189,9 @@ class Sessions:
         """
         answer_refs = [(turn.run_id, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
         full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in answer_refs))
-        texts = {run: text.strip() for (run, _), text in zip(answer_refs, full_texts, strict=True) if text is not None}
+        texts = {
+            run_id: text.strip() for (run_id, _), text in zip(answer_refs, full_texts, strict=True) if text is not None
+        }
         return session.with_answers(texts)
 
     async def page_of_sessions(
@@ -218,14 +220,16 @@ class Sessions:
         return views, None
 
     async def start_turn(
-        self, name: str, prepare: PrepareTurn, *, run: str | None = None, on_busy: OnBusy | None = None
+        self, name: str, prepare: PrepareTurn, *, run_id: str | None = None, on_busy: OnBusy | None = None
     ) -> StartedRun:
         """Start a turn as soon as the session is free, and return its run.
 
         Args:
             prepare: prepares the turn; called again if the session has changed in the meantime.
-            run: ID of the run and of the turn; a second call with the same ID starts no turn. `None` generates an ID.
-            on_busy: called for a turn that is running; without it, the method does not wait for a busy session.
+            run_id: ID of the run and of the turn; `None` generates an ID. A second call with the same ID starts no
+                turn.
+            on_busy: called for a turn that is running; `None` to raise `TurnRejected` instead of waiting for a
+                busy session.
 
         Raises:
             TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `on_busy`.
@@ -233,19 +237,19 @@ class Sessions:
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
-        if run is not None and (existing_run := await self._existing_run(name, prepare, run=run)) is not None:
+        if run_id is not None and (existing_run := await self._existing_run(name, prepare, run_id=run_id)) is not None:
             return existing_run
-        run = run or new_run_id()
+        run_id = run_id or new_run_id()
         rejections = 0
         while True:
-            session = await self._free_session(name, run=run, on_busy=on_busy)
-            if session.turn_of(run) is not None:
+            session = await self._free_session(name, run_id=run_id, on_busy=on_busy)
+            if session.turn_of(run_id) is not None:
                 await self._ensure_served()
-                return await self._started_run(name, run)
+                return await self._started_run(name, run_id)
             turn = await self._prepare(session, prepare)
             await self._ensure_served()
             try:
-                await self._send(name, turn, run=run, version=session.version)
+                await self._send(name, turn, run_id=run_id, version=session.version)
             except TurnRejected as rejected:
                 rejections += 1
                 if rejected.code not in _OUTDATED_CODES or rejections > MAX_REJECTIONS:
@@ -256,19 +260,19 @@ class Sessions:
                 continue
             await self._ensure_served()
             # Look for the run instead of the turn: the session drops a turn if its ID belongs to another run.
-            return await self._started_run(name, run)
+            return await self._started_run(name, run_id)
 
-    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run: str) -> StartedRun | None:
+    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run_id: str) -> StartedRun | None:
         """Return the run of a turn that was sent before; `None` if there is no run with the ID."""
         turn = await self._prepare((await self.read(name)).session, prepare)
-        existing_run = await self._runs.find_same_run(checked_run_id(run), turn.start)
+        existing_run = await self._runs.find_same_run(checked_run_id(run_id), turn.start)
         if existing_run is not None:
-            _check_session_of(name, await self._client.get_workflow_handle(run).describe())
+            _check_session_of(name, await self._client.get_workflow_handle(run_id).describe())
             await self._ensure_served()
         return existing_run
 
-    async def _free_session(self, name: str, *, run: str, on_busy: OnBusy | None) -> SessionRecord:
-        """Return the session as soon as no turn is running, or as soon as the session has a turn with the ID `run`.
+    async def _free_session(self, name: str, *, run_id: str, on_busy: OnBusy | None) -> SessionRecord:
+        """Return the session as soon as no turn is running, or as soon as the session has a turn with the ID `run_id`.
 
         Raises:
             TurnRejected: a turn is running, and `on_busy` is missing.
@@ -277,7 +281,7 @@ class Sessions:
         while True:
             session = (await self.read(name)).session
             running_turn = session.running_turn
-            if running_turn is None or session.turn_of(run) is not None:
+            if running_turn is None or session.turn_of(run_id) is not None:
                 return session
             if on_busy is None:
                 raise _busy_error(name, running_turn.run_id)
@@ -289,10 +293,10 @@ class Sessions:
     async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
         return await prepare((await self.with_full_answers(session)).with_shortened_answers())
 
-    async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
+    async def _send(self, name: str, turn: PreparedTurn, *, run_id: str, version: int) -> None:
         encoded_start = turn.start
         start = TurnStart(
-            run,
+            run_id,
             encoded_start.content,
             turn.request,
             version,
@@ -317,7 +321,7 @@ class Sessions:
             await self._client.execute_update_with_start_workflow(
                 wire.UPDATE_START_TURN,
                 start.to_json(),
-                id=f"{run}/{version}",
+                id=f"{run_id}/{version}",
                 start_workflow_operation=start_operation,
                 rpc_timeout=timedelta(seconds=TURN_TIMEOUT_S),
             )
@@ -331,11 +335,12 @@ class Sessions:
             raise TurnRejected("session_changed", f"the session {name!r} does not respond: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             message = (
-                f"no worker serves the session {name!r}; when a worker serves it, the turn starts as the run {run!r}"
+                f"no worker serves the session {name!r}; when a worker serves the session, the turn starts as the run "
+                f"{run_id!r}"
             )
             raise TurnRejected("no_worker", message) from None
 
-    async def _started_run(self, name: str, run: str) -> StartedRun:
+    async def _started_run(self, name: str, run_id: str) -> StartedRun:
         """Return the run of an accepted turn as soon as it exists.
 
         Raises:
@@ -345,24 +350,24 @@ class Sessions:
         deadline = time.monotonic() + TURN_TIMEOUT_S
         while True:
             try:
-                description = await self._client.get_workflow_handle(run).describe()
+                description = await self._client.get_workflow_handle(run_id).describe()
                 _check_session_of(name, description)
-                return StartedRun(run, description.run_id, is_new=True)
+                return StartedRun(run_id, description.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
-            turn = (await self.read(name)).session.turn_of(run)
+            turn = (await self.read(name)).session.turn_of(run_id)
             if turn is not None and turn.ended_at is not None:
-                raise TurnRejected("not_started", turn.outcome or f"the run {run!r} could not be started")
+                raise TurnRejected("not_started", turn.outcome or f"the run {run_id!r} could not be started")
             if time.monotonic() > deadline:
                 raise TurnRejected("no_worker", f"no worker serves the session {name!r}, so the run has not started")
             await asyncio.sleep(0.05)
 
-    async def wait_for_turn_end(self, name: str, run: str) -> None:
+    async def wait_for_turn_end(self, name: str, run_id: str) -> None:
         """Wait for a limited time until the session has received the end of a run."""
         deadline = time.monotonic() + STATE_TIMEOUT_S
         while time.monotonic() < deadline:
-            turn = (await self.read(name)).session.turn_of(run)
+            turn = (await self.read(name)).session.turn_of(run_id)
             if turn is None or turn.ended_at is not None:
                 return
             await asyncio.sleep(0.1)

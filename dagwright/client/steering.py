@@ -74,7 +74,7 @@ class Command:
 
     @classmethod
     def retry_node(cls, node: str, *, arguments: Any) -> Self:
-        """Return the command that retries a node; with `arguments`, it replaces the arguments of the node."""
+        """Return the command that retries a node; `arguments` replace those in the plan, unless they are `None`."""
         return cls(wire.RETRY_NODE, {"node_id": node, "arguments": arguments}, has_reason=False)
 
     @classmethod
@@ -135,11 +135,11 @@ class Steering:
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, author: CommandAuthor = NO_AUTHOR) -> str:
-        """Request the cancellation of a run; return the run's reply. Raises as `send`."""
+        """Request the cancellation of a run; return the run's reply. Raises the same errors as `send`."""
         try:
             return await self.send(workflow_id, _CANCEL, author)
         except (RPCError, ServerRejected):
-            # A run accepts 10,000 signals; Temporal's own cancel request has no such limit
+            # A run accepts at most 10,000 signals; Temporal's own cancel request has no such limit
             # (docs/contributing/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run accepts no more messages; it was cancelled through Temporal"
@@ -183,7 +183,7 @@ class Steering:
 
         Raises:
             PlanInvalid: the nodes are invalid.
-            CommandRejected, RunNotFound, RunClosed: as `send`.
+            CommandRejected, RunNotFound, RunClosed: as in `send`.
         """
         view = await self._open_view(workflow_id)
         # The check of many nodes must not block the event loop.
@@ -202,7 +202,7 @@ class Steering:
         Raises:
             PlanInvalid: the nodes are invalid.
             FeedbackRejected: the request has been answered.
-            RunNotFound, RunClosed: as `send`.
+            RunNotFound, RunClosed: as in `send`.
         """
         view = await self._open_view(request_ref.workflow_id)
         if (

@@ -114,7 +114,7 @@ class SyncRun:
     draw = _blocking_method(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
-        """Yield the events of the run until it has ended, as `Run.events`."""
+        """Yield the events of the run until it has ended, like `Run.events`."""
         for event in _iterate(self._loop, self._target.events(after=after, text=text)):
             if isinstance(event, FeedbackRequested):
                 yield replace(event, request=replace(event.request, run=None))
@@ -122,11 +122,11 @@ class SyncRun:
                 yield event
 
     def feedback_requests(self) -> list[FeedbackRequest]:
-        """Return the open requests, as `Run.feedback_requests`; `feedback(request.id, ...)` answers a request."""
+        """Return the open requests, like `Run.feedback_requests`; `feedback(request.id, ...)` answers a request."""
         return [replace(request, run=None) for request in self._loop.run(self._target.feedback_requests())]
 
     def nodes(self) -> Iterator[NodeResult]:
-        """Yield the current nodes and items, as `Run.nodes`."""
+        """Yield the current nodes and items, like `Run.nodes`."""
         return _iterate(self._loop, self._target.nodes())
 
 
@@ -174,7 +174,7 @@ class SyncClient:
         settings: Settings | None = None,
         keep_server: bool = False,
     ) -> Self:
-        """Connect to a server, as `Client.connect`; use the client in `with`, or close it later.
+        """Connect to a server, like `Client.connect`; use the client in `with`, or close it later.
 
         Raises:
             ServerUnreachable: no server can be reached or started.
@@ -214,10 +214,10 @@ class SyncClient:
         *,
         task_queue: str | None = None,
     ) -> Iterator[Worker]:
-        """Serve runs and tools while the block lasts, as `Worker`.
+        """Serve runs and tools until the block ends, like `Worker`.
 
         Raises:
-            ToolLoadError, StoreMismatch, StoreUnavailable, PricesUnreadable: as `Worker`.
+            ToolLoadError, StoreMismatch, StoreUnavailable, PricesUnreadable: as in `Worker`.
         """
         worker = self._loop.call(lambda: Worker(self._target, tools, agents, task_queue=task_queue))
         self._loop.run(worker.__aenter__())

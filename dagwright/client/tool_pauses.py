@@ -66,7 +66,7 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
     """Resume a paused tool, and let its waiting calls start over a period.
 
     Args:
-        ramp_s: the period in seconds; `None` for 0.1 s for each waiting call, and at least 10 s.
+        ramp_s: the period in seconds; `None` for 0.1 s for each waiting call, but at least 10 s.
 
     Raises:
         CommandRejected: the tool is not paused, and none of its calls waits.
@@ -79,7 +79,7 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
 
 async def paused_tools(services: "Services") -> list[PausedTool]:
     """Return all paused tools, by name."""
-    return [_to_paused_tool(pause) for pause in await tool_pauses.list_paused_tools(services.connection.client)]
+    return [_to_paused_tool(pause) for pause in await tool_pauses.list_tool_pauses(services.connection.client)]
 
 
 def _to_paused_tool(pause: tool_pauses.ToolPause) -> PausedTool:

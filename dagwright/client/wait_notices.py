@@ -40,7 +40,7 @@ class RequestSource(Protocol):
 
 
 class WaitNotices:
-    """Warns once about each queue without workers, missing tool and paused tool that a run waits for.
+    """Warns once about each missing tool, each paused tool, and each queue without workers that a run waits for.
 
     The warnings go to the logger `dagwright.client`.
     """

@@ -121,7 +121,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
 
 
 async def send_limit_message(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
-    """Send the message of a worker to a limit, and return its reply.
+    """Send the message of a worker to a limit, and return the limit's reply.
 
     Raises:
         LimitUnreachable: the limit does not respond.
@@ -154,7 +154,7 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, reason:
 
 
 async def read_usage(client: Client, settings: LimitSettings) -> LimitUsage:
-    """Return the usage of a limit; only the settings if its workflow is not running or does not respond."""
+    """Return the usage of a limit. If its workflow does not run or respond, the result has only the settings."""
     handle = _handle(client, settings.subject)
     try:
         usage = await handle.query(
@@ -261,7 +261,8 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             raise _unreachable(subject) from None
         except WorkflowUpdateFailedError as error:
-            # With any other error type, the execution continued as new before it accepted the update: send it again.
+            # If the type is not `ERROR_REJECTED`, the execution continued as new before it accepted the update. The
+            # next iteration sends the update again.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REJECTED:
                 raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None

@@ -1,4 +1,4 @@
-"""Connected clients: to the server that the user configured, or to the server of the state folder."""
+"""Connect a client to the server that the user configured, or to the server of the state folder."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ class Connection:
     """A connected client.
 
     Args:
-        client: its data converter encodes values as runs require.
+        client: client with a data converter that encodes values as runs require.
         server: the connected server.
         missing_search_attributes: missing attributes that could not be registered. If any is missing, runs are started
             without search attributes and cannot be listed.
@@ -124,7 +124,7 @@ def _load_profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()
     except Exception as error:
-        # The SDK's core raises an error of its parser, of which only the text is available.
+        # The parser in the SDK's core reports an error only as text.
         raise ServerUnreachable(f"Temporal's environment variables or config file cannot be used: {error}") from error
 
 
@@ -137,7 +137,7 @@ async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: s
 async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Client:
     server_text = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
-        # The SDK accepts the value with a deprecation warning of its own.
+        # The SDK would accept the value and log a deprecation warning.
         raise ServerUnreachable(f"{server_text} cannot be reached: {_ADDRESS_FORMAT}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):

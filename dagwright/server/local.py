@@ -45,7 +45,7 @@ DYNAMIC_CONFIG = {
     "limit.mutableStateActivityFailureSize.warn": "65536",
     "limit.mutableStateActivityFailureSize.error": "65536",
 }
-"""Settings that make a dev server three to nine times faster than its defaults: measured on server 1.29.1.
+"""Settings that make a dev server three to nine times faster than the defaults, measured on server 1.29.1.
 
 The last two raise the size limit for the failure of a retried call to 64 KiB. The default is 4 KiB: the server replaces
 a larger failure by `Failure exceeds size limit`. The failure of a tool has up to 20 KiB (activities/errors.py).
@@ -88,12 +88,12 @@ class Server:
     is_new: bool = False
 
     def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
-        """Return the page of a run in the Temporal UI; `None` if the UI is unknown."""
+        """Return the address of the page of a run in the Temporal UI; `None` if the UI is unknown."""
         runs = self.runs_url()
         return None if runs is None else f"{runs}/{quote(workflow_id, safe='')}/{run_id}/history"
 
     def runs_url(self) -> str | None:
-        """Return the page of all runs in the Temporal UI; `None` if the UI is unknown."""
+        """Return the address of the page of all runs in the Temporal UI; `None` if the UI is unknown."""
         return None if self.ui_url is None else f"{self.ui_url}/namespaces/{quote(self.namespace, safe='')}/workflows"
 
 
@@ -177,7 +177,8 @@ class LocalServer:
         """Stop the background workers and the server, even if in use; return the names of stopped processes."""
         if not self._folder.is_dir():
             return []
-        # Before locking, because a worker that shuts down gracefully needs the lock to release the server.
+        # A worker that shuts down gracefully needs the lock to release the server, so the workers are stopped before
+        # the lock is acquired.
         workers = self.workers()
         were_running = await asyncio.gather(*(worker.stop() for worker in workers))
         stopped_names = [worker.name for worker, was_running in zip(workers, were_running, strict=True) if was_running]

@@ -1,6 +1,7 @@
 """File locks that the kernel releases when the last process that holds them exits for any reason.
 
-They show reliably whether a process is running: a PID can be reused by another process, a file lock cannot. POSIX only.
+They show reliably whether a process is running: a PID can be reused by another process, a file lock cannot. The
+module requires POSIX.
 """
 
 import asyncio

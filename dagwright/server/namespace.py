@@ -87,7 +87,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     Returns:
         The attributes that are not registered, or that the server does not accept in time.
     """
-    missing_names, is_rejected = await asyncio.gather(_missing_attributes(client), _is_query_rejected(client))
+    missing_names, is_query_rejected = await asyncio.gather(_missing_attributes(client), _is_query_rejected(client))
     if missing_names:
         request = AddSearchAttributesRequest(
             namespace=client.namespace,
@@ -98,7 +98,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
         except RPCError as error:
             if error.status != RPCStatusCode.ALREADY_EXISTS:
                 return missing_names
-    elif not is_rejected:
+    elif not is_query_rejected:
         return missing_names
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while (
@@ -138,16 +138,16 @@ async def _missing_attributes(client: Client) -> frozenset[str]:
 
 
 async def _unqueryable_attributes(client: Client) -> frozenset[str]:
-    """Return all search attributes if the server rejects a query with them or does not respond, otherwise none."""
-    return frozenset(SEARCH_ATTRIBUTES if await _query_error(client) is not None else ())
+    """Return all search attributes if a query with them fails, otherwise an empty set."""
+    return frozenset(SEARCH_ATTRIBUTES if await _query_error_status(client) is not None else ())
 
 
 async def _is_query_rejected(client: Client) -> bool:
     """Return whether the server rejects a query with the search attributes."""
-    return await _query_error(client) is RPCStatusCode.INVALID_ARGUMENT
+    return await _query_error_status(client) is RPCStatusCode.INVALID_ARGUMENT
 
 
-async def _query_error(client: Client) -> RPCStatusCode | None:
+async def _query_error_status(client: Client) -> RPCStatusCode | None:
     try:
         await client.count_workflows(" AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES))
     except RPCError as error:

@@ -1,4 +1,4 @@
-"""For the clean-up of payloads: read the runs that a namespace retains, and record the namespaces that use a store."""
+"""Read the runs that a namespace retains, and record which namespaces use a store, for the clean-up of payloads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -88,13 +88,13 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         return None
     if execution.workflow_type in wire.NOTE_WORKFLOWS:
         return None
-    # A workflow of another application needs no earlier start time: it has a reference to a stored value only if a
-    # person passed the reference to this execution.
+    # Only runs need the start of their chain: a workflow of another application has a reference to a stored value only
+    # if a person passed the reference to this execution.
     first_run_id: str | None = execution.run_id
     chain_started_at = None
     root_id = None
     if execution.workflow_type in wire.WORKFLOWS:
-        chain_started_at = await _started_at(client, execution)
+        chain_started_at = await _chain_started_at(client, execution)
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = await _root_id_of(client, execution)
@@ -138,8 +138,8 @@ async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | N
     return description.raw_info.first_run_id
 
 
-async def _started_at(client: Client, execution: WorkflowExecution) -> datetime | None:
-    """Return the start time in the memo.
+async def _chain_started_at(client: Client, execution: WorkflowExecution) -> datetime | None:
+    """Return the start of the chain of executions, from the memo; `None` if the memo has no start time.
 
     Raises:
         RetentionUnknown: the memo has an invalid time.

@@ -101,7 +101,7 @@ async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
     return None if note is None else await _pause_of(note)
 
 
-async def list_paused_tools(client: Client) -> list[ToolPause]:
+async def list_tool_pauses(client: Client) -> list[ToolPause]:
     """Return the pauses of all paused tools, sorted by tool name."""
     query = f"WorkflowType = '{wire.WORKFLOW_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
     pauses = [await _pause_of(note) async for note in client.list_workflows(query)]
@@ -133,10 +133,10 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
 
 
 async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> ResumeResult:
-    """Resume a tool, and start its paused calls gradually. Idempotent: the tool need not be paused.
+    """Resume a tool, and start its paused calls gradually. The tool need not be paused.
 
     Args:
-        ramp_s: seconds over which the calls start; `None` for 0.1 s for each waiting call, and at least 10 s.
+        ramp_s: seconds over which the calls start; `None` for 0.1 s for each waiting call, but at least 10 s.
     """
     pause = await find_tool_pause(client, tool)
     if pause is not None:

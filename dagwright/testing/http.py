@@ -156,7 +156,8 @@ class HttpServer:
             if request is None:
                 return
             response_task = asyncio.ensure_future(self._handler(request, ResponseSender(protocol, writer)))
-            # The client sends its next request after this response. If its data ends before, it has disconnected.
+            # The client sends its next request after this response. If the data of the client ends before the response,
+            # the client has disconnected.
             disconnect_task = asyncio.ensure_future(_wait_for_disconnect(reader, protocol))
             try:
                 await asyncio.wait({response_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)

@@ -236,10 +236,14 @@ DONE = b"data: [DONE]\n\n"
 """End of a stream."""
 
 
-def _split(text: str, characters: int) -> Sequence[str]:
+def _split(text: str, chunk_characters: int) -> Sequence[str]:
     if not text:
         return []
-    return [text[start : start + characters] for start in range(0, len(text), characters)] if characters else [text]
+    return (
+        [text[start : start + chunk_characters] for start in range(0, len(text), chunk_characters)]
+        if chunk_characters
+        else [text]
+    )
 
 
 def _count_tokens(completion: Completion, call: ReceivedCall) -> Tokens:

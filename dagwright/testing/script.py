@@ -156,8 +156,8 @@ class When:
     def summary(self) -> str:
         """Return the condition in words; empty for no condition."""
         names = ("model", "metadata", "text", "last", "tool", "response_format", "is_streamed")
-        lines = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
-        return ", ".join([*lines, *(["condition=…"] if self.condition is not None else [])])
+        parts = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
+        return ", ".join([*parts, *(["condition=…"] if self.condition is not None else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,5 +267,5 @@ class Script:
             ("requests that violate the protocol", self._violations),
             ("unused steps", self._unused_steps()),
         )
-        lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in lines) for title, lines in parts if lines]
-        return "\n".join(["the script of the model server was not followed", *lines]) if lines else ""
+        sections = [f"{title}:\n" + "\n".join(f"  - {line}" for line in lines) for title, lines in parts if lines]
+        return "\n".join(["the script of the model server was not followed", *sections]) if sections else ""

@@ -167,7 +167,7 @@ Answer = Completion | HttpError | Raw | Reset | Silence
 
 
 def text(message: str, **fields: Any) -> Completion:
-    """Return a text response. `fields` are fields of `Completion`."""
+    """Return a text response. `fields` contains fields of `Completion`."""
     return Completion(text=message, **fields)
 
 
@@ -187,7 +187,7 @@ def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> Completion:
 
 
 def slow(answer: Completion, **pace: Any) -> Completion:
-    """Return a slow or interrupted response; `pace` are fields of `Pace`."""
+    """Return a slow or interrupted response. `pace` contains fields of `Pace`."""
     return replace(answer, pace=Pace(**pace))
 
 

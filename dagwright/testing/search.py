@@ -56,7 +56,7 @@ class SearchAnswer:
 
 
 def search_answer(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
-    """Return a response of results with these snippets."""
+    """Return a response with one result for each snippet."""
     return SearchAnswer(tuple(SearchHit(snippet, title, link) for snippet in snippets))
 
 

@@ -24,9 +24,9 @@ from dagwright.settings import (
 )
 
 _MIN_SLOTS = 4
-"""Minimum number of slots for calls. Without a minimum, a worker would stop while other processes use the machine."""
+"""Minimum number of slots for calls. Without it, a worker would start no call while other processes use the machine."""
 _SLOT_INTERVAL = timedelta(milliseconds=20)
-"""Wait before each slot over `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
+"""Delay before each slot over `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
 slower (docs/contributing/internals/temporal.md)."""
 
 
@@ -36,10 +36,10 @@ class WorkerCapacity:
 
     Args:
         role: `workflows` executes runs, `tools` calls tools and models, `all` does both.
-        workflow_slots: concurrent workflow tasks.
-        activity_slots: concurrent calls; the maximum if a target is set.
-        cached_runs: runs in memory; other runs are replayed when they continue.
-        pollers: concurrent polls for calls.
+        workflow_slots: maximum number of concurrent workflow tasks.
+        activity_slots: maximum number of concurrent calls.
+        cached_runs: maximum number of runs in memory; other runs are replayed when they continue.
+        pollers: maximum number of concurrent polls for calls.
         target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker accepts more calls. Without a
             target, the worker accepts calls up to `activity_slots`.
     """
@@ -100,7 +100,7 @@ DEFAULT_CAPACITY = WorkerCapacity()
 
 
 def capacity_of(settings: Settings) -> WorkerCapacity:
-    """Return the capacity that the settings of a process choose."""
+    """Return the capacity in the settings of a process."""
     return WorkerCapacity(
         role=settings.serve,
         workflow_slots=settings.workflow_slots,

@@ -203,7 +203,7 @@ class _SeparateQueueWorker:
         """
         self._open_block_count += 1
         try:
-            # A separate task, because the first worker to start may not be the last to stop.
+            # The queue is served in a separate task, because the first worker to start may not be the last to stop.
             if self._serving_task is None or self._start_future is None:
                 self._stop_event.clear()
                 self._start_future = asyncio.get_running_loop().create_future()

@@ -108,7 +108,7 @@ def create_activities(
     Args:
         task_queue: queue of the workflows.
         models: clients for model calls; the caller closes them.
-        activity_slots: maximum number of concurrent calls; calls in batches have the same number of separate slots.
+        activity_slots: maximum number of concurrent calls in batches, in addition to the slots of the workers.
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     paused_calls, detached_calls = PausedCalls(client), DetachedCalls()
@@ -216,7 +216,7 @@ def create_workers(
     only on the worker that ended the workflow task, and only on the queue of the workflow.
 
     Args:
-        models: clients for model calls; the caller closes them. By default new clients that are never closed.
+        models: clients for model calls; the caller closes them. By default, new clients are created and never closed.
         capacity: role of the process, and its slots for each queue.
     """
     clients = models or ModelClients(toolset.models)

@@ -87,7 +87,7 @@ class Worker:
 
     @property
     def task_queues(self) -> tuple[str, ...]:
-        """Task queues that the open worker serves; empty if it is not open."""
+        """Task queues that the open worker serves; empty if the worker is not open."""
         return self._queues
 
     async def __aenter__(self) -> Self:
@@ -124,7 +124,10 @@ class Worker:
         await self._close()
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as `__aenter__`."""
+        """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed.
+
+        Raises the same errors as `__aenter__`.
+        """
         with stop_signals() as stop_event:
             if self._exit_stack is not None:
                 await self._wait_until_closed_or(stop_event)

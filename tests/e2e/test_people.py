@@ -128,7 +128,7 @@ async def test_option_all_answers_the_requests_of_all_sub_plans_of_a_node(
     )
     assert missing_item_result.code == 2
     assert re.fullmatch(
-        r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
+        r"'each' has a sub-plan for each of its items: name an item, as each\[key\]/check; "
         r"open requests are each\[.\]/check, each\[.\]/check, each\[.\]/check; `--all` answers all of them\n",
         missing_item_result.stderr,
     )

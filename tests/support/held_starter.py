@@ -47,9 +47,9 @@ async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: A
     fault_point(TURN_SENT)
 
 
-async def _held_wait_for_turn_end(self: Sessions, name: str, run: str) -> None:
+async def _held_wait_for_turn_end(self: Sessions, name: str, run_id: str) -> None:
     fault_point(TURN_ENDED)
-    await _wait_for_turn_end(self, name, run)
+    await _wait_for_turn_end(self, name, run_id)
 
 
 if __name__ == "__main__":

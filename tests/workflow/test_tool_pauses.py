@@ -18,7 +18,7 @@ from dagwright.server import tool_pauses
 from dagwright.server.tool_pauses import (
     ResumeResult,
     find_tool_pause,
-    list_paused_tools,
+    list_tool_pauses,
     pause_call,
     pause_tool,
     resume_tool,
@@ -226,7 +226,7 @@ async def test_second_pause_returns_the_first_pause_and_second_resume_has_no_eff
     assert await find_tool_pause(client, service.get_tool) is None
 
     async def is_listed() -> bool:
-        return first_pause in await list_paused_tools(client)
+        return first_pause in await list_tool_pauses(client)
 
     await eventually(is_listed)
     resume_result = await resume_tool(client, service.send_tool, by="bob")

@@ -1,4 +1,4 @@
-"""Answer requests of runs: select the requests that are answered, send the answer, and report the outcome."""
+"""Answer requests of runs: select the requests that an answer is for, send the answer, and report the outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -51,9 +51,9 @@ class AnswerTarget:
     requests: Sequence[OpenRequest] = ()
 
     @classmethod
-    def of(cls, run: str, requests: Sequence[OpenRequest]) -> Self:
+    def of(cls, run_id: str, requests: Sequence[OpenRequest]) -> Self:
         """Return the target of an answer to open requests: one request, or all requests of one node."""
-        return cls(run, requests[0].id if len(requests) == 1 else requests[0].node_path, requests)
+        return cls(run_id, requests[0].id if len(requests) == 1 else requests[0].node_path, requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +117,21 @@ def requests_with_id(requests: Sequence[OpenRequest], request_id: str, *, for_al
 
 
 def choose_requests(
-    open_requests: Sequence[OpenRequest], request: str | None, *, for_all: bool
+    open_requests: Sequence[OpenRequest], request_id: str | None, *, for_all: bool
 ) -> Sequence[OpenRequest]:
-    """Return the open requests that an answer is for; empty if `request` is not open.
+    """Return the open requests that an answer is for; empty if no open request has the given ID.
 
     Args:
         open_requests: the open requests of the run.
-        request: ID of the request or of its node; `None` if the run has a single open request.
+        request_id: ID of the request or of its node; `None` if the run has a single open request.
         for_all: the answer is for all requests of the same node.
 
     Raises:
         NoOpenRequest: no request is named, and the run has no open request.
         AnswerUnclear: no request is named, and the run has several.
     """
-    if request is not None:
-        return requests_with_id(open_requests, request, for_all=for_all)
+    if request_id is not None:
+        return requests_with_id(open_requests, request_id, for_all=for_all)
     if not open_requests:
         raise NoOpenRequest
     if len(open_requests) > 1 and not (
@@ -141,13 +141,15 @@ def choose_requests(
     return open_requests
 
 
-def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | None, *, for_all: bool) -> AnswerTarget:
+def find_target(
+    run_id: str, open_requests: Sequence[OpenRequest], request_id: str | None, *, for_all: bool
+) -> AnswerTarget:
     """Return the target of an answer; arguments and errors as in `choose_requests`.
 
     If the request is not open, the target has no requests: the request may be answered already, or be opened later.
     """
-    chosen_requests = choose_requests(open_requests, request, for_all=for_all)
-    return AnswerTarget.of(run, chosen_requests) if chosen_requests else AnswerTarget(run, str(request))
+    chosen_requests = choose_requests(open_requests, request_id, for_all=for_all)
+    return AnswerTarget.of(run_id, chosen_requests) if chosen_requests else AnswerTarget(run_id, str(request_id))
 
 
 async def no_extra_content(_: RequestRef) -> Mapping[str, Any]:
@@ -185,13 +187,13 @@ async def send_answer(
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
-async def answer_request(feedback: "FeedbackClient", run: str, request: str, answer: Answer) -> str:
+async def answer_request(feedback: "FeedbackClient", run_id: str, request_id: str, answer: Answer) -> str:
     """Answer one request of a run or its sub-plans; return the run's reply.
 
     Raises:
         FeedbackRejected, RunNotFound, RunClosed: as `FeedbackClient.answer`.
     """
-    return await feedback.answer(await feedback.request_ref_of(run, request), answer)
+    return await feedback.answer(await feedback.request_ref_of(run_id, request_id), answer)
 
 
 async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Mapping[str, Any] | None:

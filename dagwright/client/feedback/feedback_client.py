@@ -1,4 +1,4 @@
-"""Requests of runs to people, and the answers: the client side of human-in-the-loop requests.
+"""Read the requests that runs send to people, and send the answers: the client side of human-in-the-loop requests.
 
 An answer is sent with the update `submit_feedback`, which reports at once whether the run accepts it. If no worker
 handles the update, the signal `feedback` adds the answer to the run's history, and the run applies it as soon as a
@@ -166,24 +166,24 @@ class FeedbackClient:
                 return next_request.to_json(request_ref.workflow_id) if isinstance(next_request, Request) else None
         return None
 
-    async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
+    async def request_ref_of(self, workflow_id: str, request_id: str) -> RequestRef:
         """Return the location of a request, whether or not it is open: it may be closed, or be opened later.
 
         Args:
-            request: request ID, or the path to a request of a sub-plan, such as `archive/check`.
+            request_id: request ID, or the path to a request of a sub-plan, such as `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.
             FeedbackRejected: the path leads through a sub-plan that is not running.
             ItemNotNamed: the path leads through a node with a sub-plan for each item and names no item.
         """
-        if "/" not in request:
-            return RequestRef(workflow_id, request)
+        if "/" not in request_id:
+            return RequestRef(workflow_id, request_id)
         view = await self._open_reader(workflow_id).read()
         if view.scheduler is None:
-            return RequestRef(workflow_id, request)
-        if (sub_plan := sub_plan_of_path(view.scheduler, request)) is None:
-            return RequestRef(workflow_id, request)
+            return RequestRef(workflow_id, request_id)
+        if (sub_plan := sub_plan_of_path(view.scheduler, request_id)) is None:
+            return RequestRef(workflow_id, request_id)
         task_id, rest = sub_plan
         child = self._client.get_workflow_handle(
             child_workflow_id(workflow_id, last_call_id(view.scheduler.state, task_id))
@@ -205,7 +205,7 @@ class FeedbackClient:
         ]
         open_text = f"; open requests are {join_first(open_requests, _MAX_LISTED)}" if open_requests else ""
         return ItemNotNamed(
-            f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_text}"
+            f"{node!r} has a sub-plan for each of its items: name an item, as {node}[key]/{rest}{open_text}"
         )
 
 
@@ -235,18 +235,18 @@ def _requests_of_run(view: RunView) -> list[OpenRequest]:
     return open_requests
 
 
-def following_request(view: RunView, request: str) -> Request | Literal["none_follows"] | None:
+def following_request(view: RunView, request_id: str) -> Request | Literal["none_follows"] | None:
     """Return the request that a lookup opens after the answer to a request.
 
     Returns:
         `None` while the lookup may still open a request; `none_follows` if it opens none, or if the answered request
         belongs to another tool, which may run for hours.
     """
-    scheduler, task_id = view.scheduler, task_id_without_number(request)
+    scheduler, task_id = view.scheduler, task_id_without_number(request_id)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
     if scheduler is None or view.is_closed or override is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "none_follows"
-    if not override.answers or override.answers[-1]["request_id"] != request:
+    if not override.answers or override.answers[-1]["request_id"] != request_id:
         # The next request was answered as well.
         return "none_follows"
     if (next_request := scheduler.features.feedback.requests.of_task(task_id)) is not None:

@@ -199,11 +199,11 @@ class RunFeedback:
     run_id: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
 
-    async def send(self, request: str | None, answer: FeedbackAnswer) -> str:
+    async def send(self, request_id: str | None, answer: FeedbackAnswer) -> str:
         """Send an answer; return the run's reply.
 
         Args:
-            request: ID of a request or of its node; `None` if the run has a single open request.
+            request_id: ID of a request or of its node; `None` if the run has a single open request.
 
         Raises:
             FeedbackRejected: the run does not accept the answer, or has ended.
@@ -212,7 +212,7 @@ class RunFeedback:
         content, nodes = answer_content(answer), answer.get("nodes", ())
         requests = await self.feedback.requests_of(self.run_id)
         try:
-            target = find_target(self.run_id, requests, request, for_all=answer.get("for_all", False))
+            target = find_target(self.run_id, requests, request_id, for_all=answer.get("for_all", False))
         except NoOpenRequest:
             raise FeedbackRejected(f"the run {self.run_id!r} has no open request") from None
         except AnswerUnclear as error:

@@ -87,7 +87,7 @@ class InboxPage:
         requests: matching requests, the oldest first; the requests of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
         omitted: ID of a top-level run -> number of its open requests that are not listed, whether or not they match
-            the filter. If the filter has an owner, only runs of that owner.
+            the filter. If the filter has an owner, the map has only the runs of that owner.
     """
 
     requests: Sequence[OpenRequest]
@@ -113,7 +113,7 @@ async def read_inbox_page(
     Raises:
         SearchAttributesMissing: the namespace lacks search attributes.
 
-    Complexity: three calls of the server. A page before the last page may have fewer requests than `limit`, or none.
+    Complexity: three requests to the server. A page before the last page may have fewer requests than `limit`, or none.
     """
     connection.require_search_attributes()
     page_size = page_size_for(limit)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 _MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
-"""Suffix of the workflow ID of a map batch."""
+"""Suffix of the task of a map batch, such as `[0-499]`."""
 
 
 class ItemNotNamed(FeedbackRejected):
@@ -43,7 +43,8 @@ class OpenRequest:
             from that run.
         request_ref: destination of the answer.
         node_id: ID of the node with the request, without an item key, in the run of `request_ref`.
-        path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
+        path: path of nodes from the run that the user started to the run of `request_ref`, such as `archive/`; empty
+            for a top-level run.
         title: title of the plan or sub-plan with the request.
     """
 
@@ -94,15 +95,15 @@ class Answer:
         return {"request_id": request_id, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
 
 
-def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
+def with_path(request: OpenRequest, run_id: str, tasks: Sequence[str]) -> OpenRequest:
     """Return a request of a sub-plan with the path from a parent run.
 
     Args:
-        run: workflow ID of the parent run.
+        run_id: workflow ID of the parent run.
         tasks: tasks on the path, topmost first; empty for a request of the run itself.
     """
     path = "".join(f"{task}/" for task in tasks)
-    document = {**request.document, "request_id": f"{path}{request.id}", "run_id": run}
+    document = {**request.document, "request_id": f"{path}{request.id}", "run_id": run_id}
     return replace(request, document=document, path=_nodes_of(tasks))
 
 
@@ -136,13 +137,13 @@ def has_sub_plans(view: "RunView") -> bool:
     )
 
 
-def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
+def requests_of_node(requests: Sequence[OpenRequest], node_path: str) -> list[OpenRequest]:
     """Return the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
-    return [request for request in requests if request.node_path == node]
+    return [request for request in requests if request.node_path == node_path]
 
 
 def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
-    """Return one location for each run with requests of a node: the only request of the run, or else the node."""
+    """Return one location for each run with requests of a node: the request, or the node if there are several."""
     requests_by_run: dict[str, list[OpenRequest]] = {}
     for request in requests:
         requests_by_run.setdefault(request.request_ref.workflow_id, []).append(request)

@@ -369,7 +369,7 @@ class Chat:
         )
         while True:
             try:
-                await start_turn(turn_request, resources.runs, resources.sessions, run=run_id)
+                await start_turn(turn_request, resources.runs, resources.sessions, run_id=run_id)
                 break
             except TurnRejected as rejection:
                 if rejection.code != "session_busy":

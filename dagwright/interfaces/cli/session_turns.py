@@ -128,7 +128,7 @@ async def _start_turn(
             turn_request,
             runs,
             sessions,
-            run=start_options.workflow_id,
+            run_id=start_options.workflow_id,
             on_busy=None if start_options.is_detached else log_busy_session,
         )
     except TurnRejected as rejection:

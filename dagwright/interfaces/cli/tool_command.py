@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date_time
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import PauseToolArguments, ResumeToolArguments
-from dagwright.server.tool_pauses import ResumeResult, ToolPause, list_paused_tools, pause_tool, resume_tool
+from dagwright.server.tool_pauses import ResumeResult, ToolPause, list_tool_pauses, pause_tool, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 
@@ -68,7 +68,7 @@ def list_pauses(_: None, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
-            pauses = await list_paused_tools(connection.client)
+            pauses = await list_tool_pauses(connection.client)
         if output.is_json:
             output.document([pause.to_json() for pause in pauses])
             return ExitCode.COMPLETED

@@ -327,7 +327,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
     turn = TurnRequest(run_start.session, run_start.request, run_start.prepare)
     while True:
         try:
-            await start_turn(turn, context.runs, context.sessions, run=run_start.run)
+            await start_turn(turn, context.runs, context.sessions, run_id=run_start.run)
             return
         except TurnRejected as rejection:
             if rejection.code != "session_busy" or rejection.run_id is None:

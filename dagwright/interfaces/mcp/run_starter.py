@@ -140,7 +140,7 @@ class RunStarter:
             start_request = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
                 turn = TurnRequest(normalized_session_name(name), request.text, partial(self._prepare, request))
-                started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run_id)
+                started_run, _ = await start_turn(turn, self.runs, self.sessions, run_id=run_id)
                 return started_run
         except (GoalRejected, TurnRejected) as error:
             raise McpCallRejected(error.code, str(error)) from None

@@ -73,18 +73,18 @@ class _FakeSessions(Sessions):
     async def _record_serving(self) -> None:
         self.steps.append("served")
 
-    async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
+    async def _send(self, name: str, turn: PreparedTurn, *, run_id: str, version: int) -> None:
         self.steps.append("sent")
-        self.session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
+        self.session.start_turn(TurnStart(run_id, {}, turn.request), at=0.0)
 
-    async def start_test_turn(self, run: str | None = None, *, is_rejected: bool = False) -> None:
+    async def start_test_turn(self, run_id: str | None = None, *, is_rejected: bool = False) -> None:
         async def prepare(_: SessionRecord) -> PreparedTurn:
             self.steps.append("prepared")
             if is_rejected:
                 raise TurnRejected("no_model", "no model is named")
             return TURN
 
-        await self.start_turn("s", prepare, run=run)
+        await self.start_turn("s", prepare, run_id=run_id)
 
 
 async def test_queue_is_not_served_for_a_rejected_turn() -> None:

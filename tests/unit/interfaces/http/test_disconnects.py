@@ -69,13 +69,13 @@ class _Server:
         if self.rejection is not None:
             raise self.rejection
 
-    async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> StartedRun:
+    async def start_turn(self, name: str, prepare: Any, *, run_id: str, on_busy: Any) -> StartedRun:
         self.received_count += 1
         if not self.previous_turn_ended.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.previous_run_id)
-        self.started_runs.append(run)
+        self.started_runs.append(run_id)
         await self._confirm_request()
-        return StartedRun(run, "execution", is_new=True)
+        return StartedRun(run_id, "execution", is_new=True)
 
     async def session_of(self, run: str) -> None:
         if run not in (*self.started_runs, "run-asking"):
