@@ -1,4 +1,4 @@
-"""Drawings of plans and runs: SVG with a table of the nodes in notebooks, otherwise a list as text. Pure.
+"""Drawings of plans and runs: SVG with a table of the nodes in notebooks, otherwise a list as text.
 
 IDs, titles and errors may come from models, so all texts are escaped, and control characters are replaced.
 """
@@ -35,7 +35,7 @@ class DrawnNode:
         error: why it failed.
         group: name of the frame around the node.
         is_partial: whether it completed with a partial result.
-        states: for a box with several nodes, the number of nodes in each state.
+        states: for a box with several nodes, a text with the number of nodes in each state.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The SVG of a drawing. Pure. All texts are escaped with `escape_markup`."""
+"""The SVG of a drawing. All texts are escaped with `escape_markup`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

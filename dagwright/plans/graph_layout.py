@@ -1,4 +1,4 @@
-"""Layered layout of a graph from left to right, with few crossings and no edge through a box. Pure.
+"""Layered layout of a graph from left to right, with few crossings and no edge through a box.
 
 The layer of a node is the length of the longest path to it from a node without dependencies. An edge over several
 layers has a waypoint in each layer between its ends. Waypoints are ordered and placed like nodes. Edges from the same

@@ -50,7 +50,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         multiple: whether several options may be selected.
         allow_text: whether a `SELECTION` may also be answered with a text.
         assignee: person whose inbox has the request.
-        channel: `inbox` accepts answers only from the inbox, not from tool results of API clients or from MCP calls.
+        channel: `inbox` excludes answers through tool results of API clients and through MCP calls.
         deadline: time until the request expires.
         reminder: time after which the request is sent again.
         on_timeout: `fail`, `{"default": answer}`, or `{"escalate": assignee, "then": ...}`.

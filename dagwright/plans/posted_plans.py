@@ -91,6 +91,7 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     Args:
         published: published plans by name.
     """
+    # A text is not parsed here: each name that occurs anywhere in the text counts.
     names_in_plan = plan if isinstance(plan, str) else {*_sub_plan_names(plan)}
     # A plan in a text dialect cannot be a sub-plan.
     usable_plans = {name: file for name, file in published.items() if not isinstance(file.document, str)}

@@ -215,7 +215,7 @@ def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
     """
     if isinstance(nodes, list):
         return len(nodes), [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
-    same, spans, each = (_object(nodes, name) for name in ("same", "from", "each"))
+    same, spans, each = (_object_field(nodes, name) for name in ("same", "from", "each"))
     ids, plans = each.get("id"), each.get("sub_plan")
     count = len(ids) if isinstance(ids, list) else 0
     sub_plans = [
@@ -223,11 +223,11 @@ def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
         *([same["sub_plan"]] * count if "sub_plan" in same else ()),
     ]
     with suppress(ValueError):
-        sub_plans += _column_of_spans(_object(spans, "sub_plan"), count, default=None)
+        sub_plans += _column_of_spans(_object_field(spans, "sub_plan"), count, default=None)
     return count, [plan for plan in sub_plans if plan is not None]
 
 
-def _object(value: Any, name: str) -> Mapping[str, Any]:
+def _object_field(value: Any, name: str) -> Mapping[str, Any]:
     part = value.get(name) if isinstance(value, Mapping) else None
     return part if isinstance(part, Mapping) else {}
 

@@ -114,7 +114,7 @@ class Rebuild:
     def charge_unconditionally(self, at: float) -> None:
         """Charge the cost of a rebuild even if the remaining budget is too small.
 
-        For a rebuild that no command has requested: if it were rejected, no later event would request it again.
+        A rebuild that no command has requested must not be rejected, because no later event would request it again.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)

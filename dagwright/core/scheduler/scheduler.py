@@ -241,7 +241,7 @@ class Scheduler(Generic[Features]):
         self.propagate(at)
 
     def mark_running(self, task_id: str, *, at: float) -> bool:
-        """Mark a ready node as running: its call was already made in one batch with the calls on which it depends.
+        """Mark a ready node as running, because its call was made in the same batch as the calls of its dependencies.
 
         Returns:
             Whether the node was ready. If so, the caller has to report the end of the node.
