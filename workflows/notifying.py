@@ -28,8 +28,8 @@ class Notifier:
     """Sender of the notifications of one run.
 
     Args:
-        run: data of the run. The IDs of the notifications contain its scope and path; its field `notifies` is whether there
-            is a webhook.
+        run: data of the run. The IDs of the notifications contain its scope and path. Its field `notifies` is whether
+            there is a webhook.
         add_note: function that adds a note, with code and message.
     """
 
