@@ -165,11 +165,11 @@ async def test_repeated_start_of_a_turn_returns_its_run(harness: SessionHarness,
     prepare = harness.turn(call_node("a", "name_fund", name="Apex"))
     run_id = f"{unique_name} run"
     first_start, second_start = await asyncio.gather(
-        *(harness.sessions.start_turn(unique_name, prepare, run=run_id, on_busy=lambda turn: None) for _ in range(2))
+        *(harness.sessions.start_turn(unique_name, prepare, run_id=run_id, on_busy=lambda turn: None) for _ in range(2))
     )
     assert first_start.workflow_id == second_start.workflow_id == run_id
     session = await harness.wait_for_turn_end(unique_name, run_id)
-    repeated_start = await harness.sessions.start_turn(unique_name, prepare, run=run_id)
+    repeated_start = await harness.sessions.start_turn(unique_name, prepare, run_id=run_id)
     assert (repeated_start.workflow_id, repeated_start.is_new) == (run_id, False)
     assert (await harness.sessions.find(unique_name)).session == session
     assert len(session.turns) == 1
@@ -188,7 +188,9 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(
     run_id, separate_run_id = f"{unique_name} run", f"{unique_name} alone"
 
     async def start_turn(session_name: str, run_id: str = run_id) -> StartedRun:
-        return await harness.sessions.start_turn(session_name, harness.turn(node), run=run_id, on_busy=lambda _: None)
+        return await harness.sessions.start_turn(
+            session_name, harness.turn(node), run_id=run_id, on_busy=lambda _: None
+        )
 
     # Two sessions start the same run concurrently, before either can see the run of the other session.
     outcomes = await asyncio.gather(*map(start_turn, session_names[:2]), return_exceptions=True)
@@ -538,10 +540,10 @@ async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_on
             task_queue=f"{queue}-absent",
         )
         with pytest.raises(TurnRejected, match="no worker serves the session") as error:
-            await unserved_sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
+            await unserved_sessions.start_turn(unique_name, prepare, run_id=f"{unique_name} run")
         assert error.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique_name)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
-        started_turn = await harness.sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
+        started_turn = await harness.sessions.start_turn(unique_name, prepare, run_id=f"{unique_name} run")
         assert len((await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)).turns) == 1
         await harness.close(unique_name)
