@@ -64,7 +64,10 @@ def started_command(
 
 
 def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
-    """Wait until a command ends, and return its exit code. Ctrl-C does not end the wait: the command gets it too."""
+    """Wait until a command ends, and return its exit code.
+
+    Ctrl-C does not end the wait: the command gets the signal too.
+    """
     while True:
         try:
             return process.wait()

@@ -47,8 +47,8 @@ def _sort_or_groups(analysis: Mapping[str, Any]) -> dict[str, Any]:
 
 def ask_which_company(call: ReceivedCall) -> Mapping[str, Any]:
     """Return the planner's answer for a round: ask the user which of the companies from `metadata_lookup` is meant."""
-    [company_list] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
-    options = company_list.split(", ")
+    [company_names] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
+    options = company_names.split(", ")
     sub_goal = {
         "id": 2,
         "worker": "clarify_question",

@@ -1,4 +1,4 @@
-"""An additional worker tool for `dagwright_maritime`, which explains why a query found nothing.
+"""An additional worker tool for `dagwright_maritime`: it explains why a query found nothing.
 
 Serve the worker tool with `--tools dagwright_maritime --tools examples/maritime/why_nothing.py`.
 """

@@ -91,7 +91,7 @@ async def stream_events(
     run: Annotated[Run, Depends(requested_run)], last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Stream the events of a run; a client that reconnects with `Last-Event-ID` misses nothing."""
-    # Rejects an unknown run before the response starts.
+    # An unknown run raises an error here, before the response starts.
     await run.status()
 
     async def lines() -> AsyncIterator[str]:

@@ -32,10 +32,10 @@ def build_plan() -> Plan:
     return plan
 
 
-async def main(question: str, settings: Settings, servers: Path) -> None:
+async def main(question: str, settings: Settings, servers_path: Path) -> None:
     """Run the plan and print each call and the answer."""
-    async with Client.connect(settings=settings) as client, Worker(client, tools=[servers]):
-        run = await client.start(build_plan(), inputs={"question": question}, tools=[servers])
+    async with Client.connect(settings=settings) as client, Worker(client, tools=[servers_path]):
+        run = await client.start(build_plan(), inputs={"question": question}, tools=[servers_path])
         async for event in run.events():
             if event.type == "node.completed":
                 print(f"- {event.node_id}")

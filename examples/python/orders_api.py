@@ -7,7 +7,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-PAGES = 3
+PAGE_COUNT = 3
 PAGE_SIZE = 4
 _requested_pages: set[int] = set()
 
@@ -25,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a GET."""
         url = urlsplit(self.path)
         if url.path == "/pages":
-            self._send(200, {"pages": list(range(PAGES))})
+            self._send(200, {"pages": list(range(PAGE_COUNT))})
             return
         page = int(parse_qs(url.query).get("page", ["0"])[0])
         if page not in _requested_pages:

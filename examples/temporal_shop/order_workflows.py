@@ -41,7 +41,7 @@ class ShipOrderWorkflow:
 
     @workflow.run
     async def run(self, parcel: dict[str, Any]) -> dict[str, Any]:
-        """Wait for the truck and return the tracking code, which follows from the workflow ID."""
+        """Wait for the truck, and return a tracking code and the ID of this workflow."""
         await workflow.sleep(timedelta(seconds=1))
         return {"tracking": f"{parcel['count']}-{parcel['item']}".upper(), "shipment": workflow.info().workflow_id}
 
