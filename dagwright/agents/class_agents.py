@@ -78,7 +78,7 @@ class AgentContext:
 
     @property
     def model(self) -> ModelConfig:
-        """Model and settings of the request; `ask` uses them by default."""
+        """Model and settings of the run; `ask` uses them by default."""
         return self.call.model
 
     @property

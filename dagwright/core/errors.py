@@ -101,7 +101,9 @@ class Note:
 
 
 class PlanInvalid(DagwrightError):
-    """A document is not a runnable plan. `problems` has the errors of the document, in order (see `limit_problems`).
+    """A document is not a runnable plan. `problems` has the errors of the document, in order.
+
+    `problems` is limited by `limit_problems`.
 
     Args:
         document: the document with placeholders in place of the invalid parts, so that the rest can be checked; `None`

@@ -27,7 +27,7 @@ FileStamp = tuple[int, int, int] | None
 """Modification time, size and inode of a file, which identify its version; `None` if there is no such file."""
 
 MAX_NESTED_PLANS = 20
-"""Maximum nesting of plans; each level is a workflow that waits for its child."""
+"""Maximum nesting of files while they are read, before the check of the plan applies `MAX_SUB_PLAN_DEPTH`."""
 
 _DATA_SUFFIXES = (".json", ".yaml", ".yml")
 

@@ -86,7 +86,7 @@ def path_in(memo: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class RunNotFound(DagwrightError):
-    """There is no run with that id."""
+    """There is no run with this ID."""
 
 
 class RunClosed(DagwrightError):

@@ -32,7 +32,7 @@ MAX_TURN_MESSAGE_BYTES = 1_000_000
 The history has the message twice, and one workflow task may send 4 MB.
 """
 MAX_TURN_MEMO_BYTES = 16_000
-"""Maximum size of the encoded memo of the run."""
+"""Maximum size of the encoded memo of a turn's run."""
 MAX_POLICY_BYTES = 4_000
 """Maximum size of the encoded policy of a session."""
 MAX_TURN_REQUEST_BYTES = 1_000

@@ -48,7 +48,7 @@ def _section(name: str, command: Any) -> str:
     options = [
         parameter
         for parameter in command.params
-        if parameter.param_type_name == "option" and parameter.name not in _COMMON_OPTIONS
+        if parameter.param_type_name == "option" and not parameter.hidden and parameter.name not in _COMMON_OPTIONS
     ]
     usage = " ".join(["dagwright", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])])
     return section(
@@ -71,7 +71,7 @@ def _usage(argument: Any) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    return str(parameter.metavar or parameter.name.upper()).strip("{}[]")
+    return str(parameter.metavar or parameter.name.upper()).strip("{}[].")
 
 
 def _option_row(option: Any) -> tuple[str, str]:

@@ -40,8 +40,8 @@ MAX_ADDED_NODES = 200
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
-"""In a run with up to this number of nodes, every node gets a stub. In a larger run, only nodes whose ids occur in the
-new nodes get a stub."""
+"""A check of new nodes represents existing nodes by stubs. In a run with up to this number of nodes, every node gets a
+stub. In a larger run, only nodes whose ids occur in the new nodes get a stub."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
 """Maximum number of words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""

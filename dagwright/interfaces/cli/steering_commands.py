@@ -32,7 +32,9 @@ from dagwright.interfaces.cli.shared_options import (
 
 tool = typer.Typer(cls=DocumentedGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
 call_limits = typer.Typer(cls=DocumentedGroup, help="Limit calls across all runs.", rich_markup_mode=None)
-Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="tool:NAME, model:NAME, owner:NAME or template:NAME.")]
+Subject = Annotated[
+    str, typer.Argument(metavar="SUBJECT", help="Subject: tool:NAME, model:NAME, owner:NAME or template:NAME.")
+]
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
 
 

@@ -80,7 +80,7 @@ class RemovedCallLimit(BaseModel):
 
 @router.get("/v1/call-limits", summary="List call limits", responses=response_docs(CallLimitList, examples.CALL_LIMITS))
 async def list_limits(context: ContextDep) -> Response:
-    """Return all limits of calls across runs, with their use."""
+    """Return all limits of calls across runs, with their current usage."""
     limits = await read_limits(context.runs.client)
     return json_response({"object": "list", "data": [asdict(limit) for limit in limits]})
 

@@ -144,7 +144,9 @@ class ChatBody(BaseModel):
     cancel_on_disconnect: bool | None = Field(
         default=None, description="Whether the run is cancelled if the client disconnects before the run ends."
     )
-    inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, instead of those in the message.")
+    inputs: JsonObject | None = Field(
+        default=None, description="Inputs of a plan, instead of the inputs in the message."
+    )
     run_model: str | None = Field(default=None, description="Model that a plan, an agent or a profile uses.")
     deadline: str | None = Field(default=None, description="Maximum duration of the run, such as `20m`.")
     max_rounds: RoundsField = Field(default=None, description="`profile/rounds` only: maximum number of rounds.")

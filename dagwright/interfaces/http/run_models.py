@@ -339,7 +339,7 @@ class RunBody(BaseModel):
     template: str | None = Field(default=None, description="Name of a published plan.")
     plan: JsonObject | list[Any] | str | None = Field(default=None, description="A plan in any dialect.")
     dialect: str | None = None
-    inputs: JsonObject = Field(default_factory=dict, description="Inputs by name. The run asks for missing ones.")
+    inputs: JsonObject = Field(default_factory=dict, description="Inputs by name. The run asks for missing inputs.")
     deadline: str | None = Field(default=None, description="Maximum duration of the run, such as `90s` or `2h`.")
     policy: JsonObject | None = Field(default=None, description="Which calls need approval.")
     title: str | None = Field(default=None, description="Title in lists if the plan has none.")

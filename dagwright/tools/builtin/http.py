@@ -92,9 +92,10 @@ def http_tools(environment: ToolEnvironment, resolve: HostResolver = resolve_hos
     ) -> dict[str, Any]:
         """Send an HTTP request and return status, url, headers and body; JSON bodies are parsed.
 
-        A status outside 200 to 299 is a failure. It is retried if it may be transient, after the delay that the service
-        requests. Methods other than GET, HEAD and OPTIONS are retried only if the service did not process the request.
-        Redirects are followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
+        A status outside 200 to 299 is a failure. The request is retried if the failure may be transient, after the
+        delay that the service requests. Methods other than GET, HEAD and OPTIONS are retried only if the service did
+        not process the request. Redirects are followed. GET, HEAD and OPTIONS take no body and no header that overrides
+        the method.
 
         Args:
             url: `http` or `https`, at a public address
