@@ -22,7 +22,7 @@ from tests.workflow.test_temporal_plugin import PRICE_PLAN, open_shop
 
 _CALLER_HISTORIES = HISTORIES / "callers"
 _LARGE_PLAN = {"nodes": [{"id": "all", "tool": "catalogue", "arguments": {"size": 12_000}}], "output": "{{all.result}}"}
-_PLANS = {"priced": PRICE_PLAN, "large": _LARGE_PLAN, "refused": {"nodes": [{"id": "a", "tool": "nobody"}]}}
+_PLANS = {"priced": PRICE_PLAN, "large": _LARGE_PLAN, "rejected": {"nodes": [{"id": "a", "tool": "nobody"}]}}
 
 
 @pytest.mark.parametrize("path", sorted(_CALLER_HISTORIES.glob("*.json")), ids=lambda path: path.stem)

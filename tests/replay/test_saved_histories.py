@@ -26,7 +26,7 @@ from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, replayed_document, result_of
 
 _GOOD_PATHS = sorted((HISTORIES / "good").glob("*.json"))
-_RUN_PATHS = [path for path in _GOOD_PATHS if path.stem not in ("session", "session-1", "limit")]
+_RUN_PATHS = [path for path in _GOOD_PATHS if path.stem not in ("session", "session-1", "call_limit")]
 """Histories of runs. `HistoryReplay` does not support the histories of a session and of a call limit."""
 _BAD_PATHS = sorted((HISTORIES / "bad").glob("*.json"))
 
@@ -52,7 +52,7 @@ async def test_reader_has_every_node_status_before_the_last_event(path: Path) ->
     for event in history.events[:-1]:
         await reader.apply(event)
     await reader.complete_state()
-    if path.stem in ("refused", "session-4"):
+    if path.stem in ("rejected", "session-4"):
         assert reader.scheduler is None
         return
     assert reader.scheduler is not None
