@@ -309,7 +309,7 @@ class SubPlans:
 
 
 def _root_of_run() -> str:
-    """Return the workflow id of the top-level run of this run."""
+    """Return the workflow id of the root run of this run."""
     root = memo_of_run().get(wire.MEMO_ROOT)
     return root if isinstance(root, str) else workflow.info().workflow_id
 

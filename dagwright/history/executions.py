@@ -74,13 +74,13 @@ async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | N
 
 
 def root_in(memo: Mapping[str, Any]) -> str | None:
-    """Return the workflow id of the top-level run of a sub-plan, from its memo; `None` for a top-level run."""
+    """Return the workflow id of the root run of a sub-plan, from its memo; `None` for a root run."""
     root = memo.get(wire.MEMO_ROOT)
     return root if isinstance(root, str) else None
 
 
 def path_in(memo: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tasks on the path from the top-level run to the run with this memo, topmost first."""
+    """Return the tasks on the path from the root run to the run with this memo, outermost first."""
     path = memo.get(wire.MEMO_PATH)
     return tuple(map(str, path)) if isinstance(path, list) else ()
 

@@ -391,8 +391,8 @@ class RunReader:
     async def _no_worker_notes(
         self, unserved_calls: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
-        """Return advice about calls that wait for a worker, naming the tools from the memo of the top-level run."""
-        # The top-level run may have been removed after its retention period.
+        """Return advice about calls that wait for a worker, naming the tools from the memo of the root run."""
+        # The root run may have been removed after its retention period.
         with suppress(RunNotFound):
             if (root := root_in(await description.memo())) is not None:
                 description = await RunReader(self._client, root)._describe()

@@ -111,7 +111,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
 
 
 async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | None:
-    """Return the ID of the top-level run of a sub-plan's run; `None` for a top-level run.
+    """Return the ID of the root run of a sub-plan's run; `None` for a root run.
 
     Raises:
         RetentionUnknown: the memo has an invalid value.

@@ -31,7 +31,7 @@ class InboxFilter:
     """Filter for the inbox; `None` in a field matches all requests.
 
     Args:
-        run_id: ID of the run, or of the top-level run of a child run.
+        run_id: ID of the run, or of the root run of a child run.
         owner: owner of the API key that started the run, or assignee of the request.
         assignee: person who should answer; `ANYONE` for requests without an assignee.
         type: type of the request, such as `APPROVAL`.
@@ -86,7 +86,7 @@ class InboxPage:
     Args:
         requests: matching requests, the oldest first; the requests of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
-        omitted: ID of a top-level run -> number of its open requests that are not listed, whether or not they match
+        omitted: ID of a root run -> number of its open requests that are not listed, whether or not they match
             the filter. If the filter has an owner, the map has only the runs of that owner.
     """
 

@@ -44,7 +44,7 @@ class OpenRequest:
         request_ref: destination of the answer.
         node_id: ID of the node with the request, without an item key, in the run of `request_ref`.
         path: path of nodes from the run that the user started to the run of `request_ref`, such as `archive/`; empty
-            for a top-level run.
+            for a root run.
         title: title of the plan or sub-plan with the request.
     """
 
@@ -100,7 +100,7 @@ def with_path(request: OpenRequest, run_id: str, tasks: Sequence[str]) -> OpenRe
 
     Args:
         run_id: workflow ID of the parent run.
-        tasks: tasks on the path, topmost first; empty for a request of the run itself.
+        tasks: tasks on the path, outermost first; empty for a request of the run itself.
     """
     path = "".join(f"{task}/" for task in tasks)
     document = {**request.document, "request_id": f"{path}{request.id}", "run_id": run_id}
