@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _SUB_PLANS_INTERVAL_S = 2.0
 """Interval, in seconds, between two reads of the sub-plans: each read loads the histories of all waiting sub-plans."""
 
-T = TypeVar("T")
-S = TypeVar("S")
+MainItem = TypeVar("MainItem")
+SideItem = TypeVar("SideItem")
+Item = TypeVar("Item")
 
 RequestKey = tuple[str, str]
 """Request ID and opening time: the same node may open another request under the same ID."""
@@ -103,11 +104,11 @@ async def wait_for_end(
 
 
 async def interleave(
-    main_items: AsyncGenerator[T, None], side_items: AsyncGenerator[S, None]
-) -> AsyncGenerator[T | S, None]:
+    main_items: AsyncGenerator[MainItem, None], side_items: AsyncGenerator[SideItem, None]
+) -> AsyncGenerator[MainItem | SideItem, None]:
     """Yield the items of two generators as they arrive, until `main_items` ends; then close both generators."""
     async with aclosing(main_items), aclosing(side_items):
-        pending_tasks: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
+        pending_tasks: dict[AsyncGenerator[MainItem | SideItem, None], asyncio.Task[MainItem | SideItem | None]] = {}
         try:
             for generator in (main_items, side_items):
                 pending_tasks[generator] = asyncio.create_task(_next_of(generator))
@@ -126,7 +127,7 @@ async def interleave(
             await asyncio.gather(*pending_tasks.values(), return_exceptions=True)
 
 
-async def _next_of(source: AsyncGenerator[T, None]) -> T | None:
+async def _next_of(source: AsyncGenerator[Item, None]) -> Item | None:
     return await anext(source, None)
 
 

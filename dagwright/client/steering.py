@@ -68,19 +68,19 @@ class Command:
     has_reason: bool = True
 
     @classmethod
-    def cancel_node(cls, node: str, *, branch: bool) -> Self:
+    def cancel_node(cls, node_id: str, *, branch: bool) -> Self:
         """Return the command that cancels a node; with `branch`, also its descendants."""
-        return cls(wire.CANCEL_NODE, {"node_id": node, "branch": branch})
+        return cls(wire.CANCEL_NODE, {"node_id": node_id, "branch": branch})
 
     @classmethod
-    def retry_node(cls, node: str, *, arguments: Any) -> Self:
+    def retry_node(cls, node_id: str, *, arguments: Any) -> Self:
         """Return the command that retries a node; `arguments` replace those in the plan, unless they are `None`."""
-        return cls(wire.RETRY_NODE, {"node_id": node, "arguments": arguments}, has_reason=False)
+        return cls(wire.RETRY_NODE, {"node_id": node_id, "arguments": arguments}, has_reason=False)
 
     @classmethod
-    def set_result(cls, node: str, *, result: Any) -> Self:
+    def set_result(cls, node_id: str, *, result: Any) -> Self:
         """Return the command that sets the result of a node."""
-        return cls(wire.SET_RESULT, {"node_id": node, "result": result})
+        return cls(wire.SET_RESULT, {"node_id": node_id, "result": result})
 
     @classmethod
     def set_limits(cls, limits: Mapping[str, Any]) -> Self:
@@ -158,6 +158,7 @@ class Steering:
         _reject_invalid_message(message)
         target_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
+            # A path to a node has the form of a path to a request.
             try:
                 target_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
