@@ -82,7 +82,7 @@ class RunStarter:
         compiled_plan = with_policy_approval(compile_template(checked_plan, inputs))
         # As with plans of the planner, only plans with effects need approval.
         options = RunStartOptions(
-            _duration_s(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
+            _duration_s(arguments, "deadline"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
         )
         source = {"plan": document, "dialect": checked_plan.dialect, "context": {}}
         return await self._start(StartRequest(compiled_plan, source, inputs, options), run_id=run_id)
@@ -111,7 +111,7 @@ class RunStarter:
             PlanInvalid: the inputs are invalid.
             McpCallRejected: the run cannot be started.
         """
-        options = RunStartOptions(_duration_s({"timeout": deadline}, "timeout"))
+        options = RunStartOptions(_duration_s({"deadline": deadline}, "deadline"))
         start_request = StartRequest(template.compile(inputs), template.source, inputs, options)
         return await self._start(
             replace(start_request, title=template.file_name, template=template.name), run_id=run_id
@@ -128,7 +128,7 @@ class RunStarter:
         request = TextRequest(
             arguments["request"],
             _model_config(model),
-            RunStartOptions(_duration_s(arguments, "timeout")),
+            RunStartOptions(_duration_s(arguments, "deadline")),
             profile=arguments.get("profile", "plan"),
             max_rounds=arguments.get("max_rounds"),
             worker_timeout_s=_duration_s(arguments, "worker_timeout"),

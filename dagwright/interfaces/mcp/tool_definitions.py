@@ -50,7 +50,7 @@ _PLAN = {
     "anyOf": [{"type": "object"}, {"type": "string"}],
 }
 _DIALECT = {"type": "string", "description": "Dialect of the plan; detected by default."}
-_TIMEOUT = {"type": "string", "description": "Maximum duration of the run, such as 90s or 2h."}
+_DEADLINE = {"type": "string", "description": "Maximum duration of the run, such as 90s or 2h."}
 
 _RESULT: Final = {
     "type": "object",
@@ -104,7 +104,7 @@ def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: 
             "type": "string",
             "enum": template_names,
             "description": "Name of a published plan, instead of `plan`. Each published plan is also a tool, but that "
-            "tool has no `run_id`, `timeout` or `wait_s`.",
+            "tool has no `run_id`, `deadline` or `wait_s`.",
         }
     }
     agents = [card.name for card in agent_cards(declarations)]
@@ -125,7 +125,7 @@ def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: 
                 "inputs": {"type": "object", "description": "Inputs of the plan: name -> value."},
                 "run_id": _NEW_RUN_ID,
                 "dialect": _DIALECT,
-                "timeout": _TIMEOUT,
+                "deadline": _DEADLINE,
                 "wait_s": _WAIT,
             },
             *([] if template_names else ["plan"]),
@@ -187,7 +187,7 @@ def _ask_tool() -> types.Tool:
                     "with model, a model writes the answer.",
                 },
                 "run_id": _NEW_RUN_ID,
-                "timeout": _TIMEOUT,
+                "deadline": _DEADLINE,
                 "wait_s": _WAIT,
             },
             "request",

@@ -192,7 +192,7 @@ class ToolHandlers:
         if call.tool.name == tool_definitions.ASK:
             return await self._starter.start_request(call.arguments, run_id=call.run_id)
         if (template_name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
-            inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
+            inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("deadline")
             return await self._starter.start_template(
                 self._templates[template_name], inputs, run_id=call.run_id, deadline=deadline
             )

@@ -96,7 +96,7 @@ async def _content_of_call(folder: Path, tool: str, **arguments: Any) -> Any:
 
 
 async def test_run_plan_starts_either_a_template_or_a_plan(tmp_path: Path) -> None:
-    template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
+    template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "deadline": "2m"}
     template_result = await _content_of_call(tmp_path, RUN_PLAN, **template_arguments)
     assert template_result == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
     assert (await _content_of_call(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"

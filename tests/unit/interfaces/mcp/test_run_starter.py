@@ -36,7 +36,7 @@ def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
 
 async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
-    call_options = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
+    call_options = {"max_rounds": 4, "worker_timeout": "2m", "deadline": "20m"}
     assert set(call_options) < set(_ask_tool().input_schema["properties"])
     arguments = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
