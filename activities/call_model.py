@@ -204,14 +204,14 @@ class _Attempt:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
     async def _check_and_store(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
-        """Check the size of the tool calls, and store the conversation if another call continues from it."""
+        """Check the size of the tool calls, and store the conversation if the request has `stores_conversation`."""
         calls = pydantic_core.to_json([call.model_dump() for call in response.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
                 ModelError.OUTPUT_INVALID,
                 f"the tool calls of the model have {len(calls):,} bytes, over the limit of {TOOL_CALLS_BYTES:,}",
             )
-        if not request.is_continued:
+        if not request.stores_conversation:
             return response
         # An empty response is omitted from the conversation: some services reject empty messages.
         new_messages = [response.message] if response.message.content or response.message.tool_calls else []

@@ -36,16 +36,17 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Return the items of a stored list that `{"list", "first", "count", "projections"}` selects.
+        """Return a slice of a stored list, with large items by reference.
 
-        Large items are returned by reference.
+        Args:
+            message: `{"list", "first", "count", "projections"}`: the slice, and the parts to project from large items.
         """
         list_slice = stored_list_from_json(message)
-        stored_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
+        whole_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 
         async def load_stored_items() -> dict[str, Any]:
-            (loaded,) = (await values.load([stored_list.ref])).values()
-            items = await asyncio.to_thread(_items_of, loaded, stored_list, list_slice.first, len(list_slice))
+            (loaded,) = (await values.load([whole_list.ref])).values()
+            items = await asyncio.to_thread(_items_of, loaded, whole_list, list_slice.first, len(list_slice))
             return value_to_json(
                 [await _inline_or_reference(values, item, projections, count=len(items)) for item in items]
             )
@@ -78,15 +79,16 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     return [load_items, join_items]
 
 
-def _items_of(loaded: LoadedValue, stored_list: StoredValue, first: int, count: int) -> list[Any]:
-    return [loaded.copy_part([*stored_list.paths, (index,)], stored_list.name) for index in range(first, first + count)]
+def _items_of(loaded: LoadedValue, whole_list: StoredValue, first: int, count: int) -> list[Any]:
+    return [loaded.copy_part([*whole_list.paths, (index,)], whole_list.name) for index in range(first, first + count)]
 
 
 async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequence[Projection], *, count: int) -> Any:
     """Return an item, or a reference to it if it exceeds its share of the inline limit.
 
     Args:
-        projections: parts of a referenced item; parts that are small enough for an item key are inlined.
+        projections: parts that a reference to the item contains, if they are small enough for the `key` of a `for_each`
+            node.
         count: number of items that share the inline limit.
     """
     encoded = pydantic_core.to_json(item)
@@ -140,7 +142,11 @@ class _ResultPart:
 
 
 async def _load_parts(values: LargeValues, result_list: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
-    """Return the parts of a list of results, decoded or as JSON."""
+    """Return the parts of a list of results, decoded or as JSON.
+
+    Args:
+        result_list: a list without stored parts, or `{"pieces"}`: the references of the stored parts.
+    """
     if "pieces" not in result_list:
         return [result_list]
     loaded = await values.load(result_list["pieces"])

@@ -62,7 +62,7 @@ def stored_agent_activity(
 
     @activity.defn(dynamic=True)
     async def call_stored_agent(arguments: Sequence[RawValue]) -> RawValue:
-        """Call the agent that the activity type names."""
+        """Call the agent whose name is in the activity type."""
         tool = activity.info().activity_type
         if not tool.startswith(AGENT_PREFIX):
             raise ApplicationError(f"The worker knows no tool {tool!r}; check the plan again", type=TOOL_CHANGED)

@@ -37,7 +37,7 @@ class TextHeartbeats:
     """Partial text of one response; use it as `with` around the model call, on the event loop of the activity.
 
     Args:
-        field: see `VisibleText`.
+        field: field of the JSON output that contains the text to report; empty if the whole output is the text.
         pace: shared by all calls of the process.
     """
 

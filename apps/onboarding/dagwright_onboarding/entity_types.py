@@ -1,9 +1,9 @@
-"""The entity types that a lookup may have: a closed list, which plans are validated against before they run."""
+"""The entity types that a lookup may have. A plan with another type is rejected before the plan runs."""
 
 from dagwright.plugins.entities import Resolver
 
 UNDO = "onboarding.undo"
-"""Tool that undoes a call of a verb, or the parties that `bind_parties` created."""
+"""Tool that undoes a call of an onboarding verb, or removes the parties that `bind_parties` created."""
 RESOLVER = Resolver(
     find="find_party",
     bind="bind_parties",

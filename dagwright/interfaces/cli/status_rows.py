@@ -11,12 +11,12 @@ from typing import Any
 
 from dagwright.interfaces.cli.output import one_line
 
-ITEMS_LISTED = 20
-"""A map with at most this many items is listed completely."""
+_MAX_ITEMS_OF_SMALL_MAP = 20
+"""`status` lists every item of a map with at most this many items."""
 _FAILED_STATES = ("failed", "blocked", "cancelled")
 _OPEN_STATES = ("waiting", "running")
-_MAX_ITEMS_PER_LIST = 20
-"""Maximum number of failed items that are listed for a larger map; the same maximum applies to its open items."""
+_MAX_ITEMS_PER_KIND = 20
+"""For a larger map, `status` lists at most this many failed items, and at most this many open items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +35,36 @@ class StatusRows:
 
 
 def status_rows(
-    nodes: Mapping[str, Mapping[str, Any]], node_id_of: Callable[[str], str], *, lists_all_items: bool
+    tasks: Mapping[str, Mapping[str, Any]], node_id_of: Callable[[str], str], *, lists_all_items: bool
 ) -> StatusRows:
     """Select the nodes that `status` lists.
 
     Args:
-        nodes: nodes of the document.
+        tasks: ID -> node or item, as in `nodes` of the run document.
         node_id_of: converts the ID of a node or item to the ID of the node.
         lists_all_items: list every item.
     """
     item_ids_of_map: dict[str, list[str]] = {}
-    for task_id in () if lists_all_items else nodes:
+    for task_id in () if lists_all_items else tasks:
         if (map_id := node_id_of(task_id)) != task_id:
             item_ids_of_map.setdefault(map_id, []).append(task_id)
-    large_maps = {map_id: item_ids for map_id, item_ids in item_ids_of_map.items() if len(item_ids) > ITEMS_LISTED}
+    large_maps = {
+        map_id: item_ids for map_id, item_ids in item_ids_of_map.items() if len(item_ids) > _MAX_ITEMS_OF_SMALL_MAP
+    }
     omitted_ids: set[str] = set()
     for item_ids in large_maps.values():
-        omitted_ids |= {*item_ids} - _listed_item_ids(nodes, item_ids)
+        omitted_ids |= {*item_ids} - _listed_item_ids(tasks, item_ids)
     count_lines = [
-        _counts_line(map_id, Counter(str(nodes[item_id]["status"]) for item_id in item_ids))
+        _counts_line(map_id, Counter(str(tasks[item_id]["status"]) for item_id in item_ids))
         for map_id, item_ids in large_maps.items()
     ]
-    return StatusRows(count_lines, [task_id for task_id in nodes if task_id not in omitted_ids], len(omitted_ids))
+    return StatusRows(count_lines, [task_id for task_id in tasks if task_id not in omitted_ids], len(omitted_ids))
 
 
-def _listed_item_ids(nodes: Mapping[str, Mapping[str, Any]], item_ids: Sequence[str]) -> set[str]:
-    failed_ids = [item_id for item_id in item_ids if nodes[item_id]["status"] in _FAILED_STATES]
-    open_ids = [item_id for item_id in item_ids if nodes[item_id]["status"] in _OPEN_STATES]
-    return {*failed_ids[:_MAX_ITEMS_PER_LIST], *open_ids[:_MAX_ITEMS_PER_LIST]}
+def _listed_item_ids(tasks: Mapping[str, Mapping[str, Any]], item_ids: Sequence[str]) -> set[str]:
+    failed_ids = [item_id for item_id in item_ids if tasks[item_id]["status"] in _FAILED_STATES]
+    open_ids = [item_id for item_id in item_ids if tasks[item_id]["status"] in _OPEN_STATES]
+    return {*failed_ids[:_MAX_ITEMS_PER_KIND], *open_ids[:_MAX_ITEMS_PER_KIND]}
 
 
 def _counts_line(map_id: str, counts: Mapping[str, int]) -> str:

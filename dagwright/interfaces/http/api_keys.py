@@ -207,6 +207,7 @@ def _key_from_json(encoded_key: Mapping[str, Any]) -> Key:
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"sha256 of {encoded_key['id']!r:.80} is invalid: it must have 64 hexadecimal digits")
     weight = encoded_key.get("weight", 1.0)
+    # This call only checks the owner and the weight: it raises an error if one of them is invalid.
     fairness_of(str(encoded_key["owner"]), weight)
     return Key(
         str(encoded_key["id"]), str(encoded_key["owner"]), scopes, sha256, str(encoded_key["created_at"]), weight

@@ -190,7 +190,7 @@ def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str,
     calls = _calls_of(run_request, outcome)
     message = {
         "role": "assistant",
-        "content": None if outcome.is_call else outcome.text,
+        "content": None if outcome.has_answer_as_call else outcome.text,
         "refusal": None,
         **({"tool_calls": calls} if calls else {}),
     }
@@ -215,7 +215,9 @@ def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[s
 
 def _finish_reason(outcome: RunOutcome) -> str:
     # If `tool_choice` names the function, the finish reason is `stop`, as in OpenAI's API.
-    is_call_chosen_by_model = outcome.output_form is not None and outcome.is_call and not outcome.output_form.is_named
+    is_call_chosen_by_model = (
+        outcome.output_form is not None and outcome.has_answer_as_call and not outcome.output_form.is_named
+    )
     return "tool_calls" if outcome.requests_as_calls or is_call_chosen_by_model else "stop"
 
 
@@ -275,7 +277,7 @@ async def _events(
         for body in stream.error_events(failure, [failure.body(), None]):
             yield serialize_event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
         return
-    if (text := stream.remaining_text(outcome)) and not outcome.is_call:
+    if (text := stream.remaining_text(outcome)) and not outcome.has_answer_as_call:
         yield chunk_builder.delta({"content": text})
     if events := stream.final_progress():
         yield chunk_builder.delta({}, dagwright={"events": events})

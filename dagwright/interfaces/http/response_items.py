@@ -49,8 +49,8 @@ _IGNORED_REFERENCE_PREFIXES = (_CALL_PREFIX, "rs_")
 NO_REFERENCES: Mapping[str, str | None] = {}
 
 
-class ResponseBody(BaseModel):
-    """The request body of a response."""
+class CreateResponseBody(BaseModel):
+    """Body of a request that creates a response."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -96,7 +96,7 @@ class ResponseBody(BaseModel):
     extra_body: JsonObject | None = None
 
 
-def referenced_runs(body: ResponseBody) -> dict[str, int]:
+def referenced_runs(body: CreateResponseBody) -> dict[str, int]:
     """Return the runs whose answers are referenced by message IDs: run -> index of its last reference in the input.
 
     Raises:
@@ -130,8 +130,8 @@ def unknown_reference_error(index: int) -> ApiError:
     return ApiError(ErrorCode.UNKNOWN_ITEM, message, param="input")
 
 
-def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run whose questions the function results at the end of the input answer.
+def run_of_referenced_question(body: CreateResponseBody) -> str | None:
+    """Return the ID of the run whose questions are answered by the function results at the end of the input.
 
     Return `None` unless the input has references to the questions instead of the questions themselves.
     """
@@ -147,7 +147,7 @@ def run_of_referenced_question(body: ResponseBody) -> str | None:
     return None
 
 
-def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_REFERENCES) -> ChatBody:
+def to_chat_body(body: CreateResponseBody, references: Mapping[str, str | None] = NO_REFERENCES) -> ChatBody:
     """Convert the body of a response request to the body of a chat request.
 
     Args:
@@ -175,7 +175,7 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     return ChatBody(messages=messages, **fields)
 
 
-def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[ChatMessage]:
+def _messages(body: CreateResponseBody, references: Mapping[str, str | None]) -> list[ChatMessage]:
     messages = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*messages, ChatMessage(role="user", content=body.input)]
@@ -330,10 +330,14 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
 
 
 def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run: str) -> dict[str, Any]:
-    """Return a response with its answer: a text, or a call for each question to a person."""
+    """Return a response with its answer.
+
+    The answer is a text, followed by a call for each question that the client receives as a call. If the client
+    requires the answer as a call of one of the client's functions, the answer is only this call.
+    """
     calls = [question_call(request, run=run) for request in outcome.requests_as_calls]
-    items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
-    if outcome.output_form is not None and outcome.is_call:
+    items: list[dict[str, Any]] = [message_item(outcome.text, answer_id=run)]
+    if outcome.output_form is not None and outcome.has_answer_as_call:
         items, calls = [], [outcome.output_form.function_call(outcome.text, run=run)]
     for call in calls:
         items.append(
@@ -355,12 +359,16 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
     }
 
 
-def message_item(text: str, *, run: str) -> dict[str, Any]:
-    """Return the message item of an answer."""
+def message_item(text: str, *, answer_id: str) -> dict[str, Any]:
+    """Return the message item of an answer.
+
+    Args:
+        answer_id: ID of the run or of the completion that wrote the answer.
+    """
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {
         "type": "message",
-        "id": f"{_MESSAGE_PREFIX}{run}",
+        "id": f"{_MESSAGE_PREFIX}{answer_id}",
         "status": "completed",
         "role": "assistant",
         "content": [part],
@@ -377,7 +385,7 @@ def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any
     """Convert a chat completion of the model service to a response, which is not stored."""
     message: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
     completion_id = str(completion.get("id") or "direct")
-    items = [message_item(message["content"], run=completion_id)] if message.get("content") else []
+    items = [message_item(message["content"], answer_id=completion_id)] if message.get("content") else []
     items += [
         {
             "type": "function_call",
@@ -418,11 +426,11 @@ def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for item in items:
         if item["type"] == "message":
             events += [*message_start_events(item), text_delta(item, item["content"][0]["text"])]
-    return events + item_end_events(items)
+    return events + item_events_after_text(items)
 
 
-def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return all events of calls, and the events of the message after its text."""
+def item_events_after_text(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events that follow the text of the message: the end of the message, and all events of the calls."""
     events: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         position = {"output_index": index, "item_id": item["id"]}

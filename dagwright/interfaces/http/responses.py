@@ -43,12 +43,12 @@ from dagwright.interfaces.http.request_fields import (
 )
 from dagwright.interfaces.http.response_items import (
     NO_REFERENCES,
-    ResponseBody,
+    CreateResponseBody,
     ResponseRef,
     completed_response,
     failed_response,
-    item_end_events,
     item_events,
+    item_events_after_text,
     message_item,
     message_start_events,
     parse_response_id,
@@ -110,7 +110,7 @@ _RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
     ),
 )
 async def create_response(
-    body: ResponseBody,
+    body: CreateResponseBody,
     request: Request,
     context: PlansContextDep,
     _: LastEventId = None,
@@ -222,7 +222,7 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
     run = ref.run
     if active_starts := active_starts_of(context, run):
         for active_start in active_starts:
-            active_start.start.abandon_event.set()
+            active_start.run_start.abandon_event.set()
         await asyncio.wait(tasks := [active_start.task for active_start in active_starts], timeout=CANCEL_TIMEOUT_S)
         # If a task has any other result, its run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
@@ -251,7 +251,9 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     run = ref.run
     response = response_object({"background": True}, ref, status="in_progress")
     if active_starts := active_starts_of(context, run):
-        return _in_progress_response(response, run, public_session_id(context.caller, active_starts[0].start.session))
+        return _in_progress_response(
+            response, run, public_session_id(context.caller, active_starts[0].run_start.session)
+        )
     await context.visible_run(run)
     view = await context.runs.reader(run).read()
     session = await context.runs.session_of(run)
@@ -287,7 +289,7 @@ async def _with_previous_run(
     return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
 
 
-async def _referenced_answers(context: GatewayContext, body: ResponseBody) -> dict[str, str | None]:
+async def _referenced_answers(context: GatewayContext, body: CreateResponseBody) -> dict[str, str | None]:
     """Return the answers that a request references by message IDs: run -> answer; `None` for a run without an answer.
 
     Raises:
@@ -315,7 +317,9 @@ async def _final_answer(context: GatewayContext, view: RunView) -> str | None:
         return None
 
 
-async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat_body: Mapping[str, Any]) -> Response:
+async def _respond_with_model(
+    context: GatewayContext, body: CreateResponseBody, chat_body: Mapping[str, Any]
+) -> Response:
     require_scope(context, KeyScope.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
@@ -332,7 +336,9 @@ async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat_
     )
 
 
-async def _model_response(context: GatewayContext, body: ResponseBody, chat_body: Mapping[str, Any]) -> dict[str, Any]:
+async def _model_response(
+    context: GatewayContext, body: CreateResponseBody, chat_body: Mapping[str, Any]
+) -> dict[str, Any]:
     completion = await direct.completion(context, chat_body)
     return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat_body["model"]))
 
@@ -394,7 +400,7 @@ async def _events(
         is_buffered=run_request.output_form is not None,
     )
     first_events = [{"type": event_type, "response": response} for event_type in (_CREATED, _IN_PROGRESS)]
-    item = message_item("", run=run_request.run)
+    item = message_item("", answer_id=run_request.run)
     all_opening_events = [*first_events, *message_start_events(item)]
 
     def serialize(content: Mapping[str, Any]) -> str:
@@ -447,13 +453,16 @@ async def _events(
             yield serialize(error_event)
         return
     # An answer that is a function call has no message.
-    for opening_event in stream.opening_events([] if outcome.is_call else all_opening_events):
+    for opening_event in stream.opening_events([] if outcome.has_answer_as_call else all_opening_events):
         yield serialize(opening_event)
     text = stream.remaining_text(outcome)
-    for text_event in text_and_final_progress("" if outcome.is_call else text):
+    for text_event in text_and_final_progress("" if outcome.has_answer_as_call else text):
         yield text_event
     complete_response = completed_response(response, outcome, run=run_request.run)
     for closing_event in stream.closing_events(
-        [*item_end_events(complete_response["output"]), {"type": "response.completed", "response": complete_response}]
+        [
+            *item_events_after_text(complete_response["output"]),
+            {"type": "response.completed", "response": complete_response},
+        ]
     ):
         yield serialize(closing_event)

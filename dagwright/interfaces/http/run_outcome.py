@@ -90,7 +90,7 @@ class RunOutcome:
     """Form of the answer; `None` for text and for questions."""
 
     @property
-    def is_call(self) -> bool:
+    def has_answer_as_call(self) -> bool:
         """Whether the answer is a call of one of the client's functions."""
         return self.output_form is not None and self.output_form.function is not None
 

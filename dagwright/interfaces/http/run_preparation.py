@@ -84,13 +84,14 @@ def prepare_run_start(
         if options.idempotency_key is None
         else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
     )
-    prepare = _prepare_function(context, target, conversation, options=options, settings=settings)
-    title, request_text = None, conversation.text
+    prepare = _create_preparation_function(context, target, conversation, options=options, settings=settings)
+    run_title, request_text = None, conversation.text
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
         excerpt = cut_middle(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
-        request_text, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file_name
+        request_text = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}"
+        run_title = template.file_name
     # Errors of the request do not depend on the session, so they are raised here, before anything starts.
     prepare(None)
     caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
@@ -104,7 +105,7 @@ def prepare_run_start(
             tags=tags,
             fairness=caller.fairness,
         )
-        return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
+        return replace(start, options=run_options, workflow_id=run, title=run_title, tools=tools)
 
     return RunStart(run, session, request_text, prepare_in_session)
 
@@ -122,7 +123,7 @@ def reject_unsupported_rounds_options(target: Target, options: GatewayOptions) -
         raise ApiError(ErrorCode.INVALID_VALUE, f"{names[0]}: {message}", param=names[0])
 
 
-def _prepare_function(
+def _create_preparation_function(
     context: "GatewayContext",
     target: Target,
     conversation: Conversation,
@@ -136,7 +137,8 @@ def _prepare_function(
         ApiError: the target does not support a field of the request, or the field `inputs` is invalid for the plan.
         PlanInvalid: the inputs in the message are invalid for the plan.
     """
-    profile, config = target.name if target.kind == "profile" else "plan", settings.config
+    # A request to a model runs the profile `plan`. Agents and stored plans do not use the profile.
+    profile = target.name if target.kind == "profile" else "plan"
     if settings.output_form is not None and profile in _PROFILES_WITHOUT_SCHEMA:
         message = (
             f"{settings.output_form.param}: {target.id} assembles its answer and does not support a schema; omit it"
@@ -145,7 +147,9 @@ def _prepare_function(
     if target.kind == "plan":
         template = context.templates[target.name]
         try:
-            start = _template_start(template, plan_inputs(template, conversation.text, inputs=options.inputs), config)
+            start = _template_start(
+                template, plan_inputs(template, conversation.text, inputs=options.inputs), settings.config
+            )
         except PlanInvalid as invalid:
             raise invalid if options.inputs is None else replace(plan_error(invalid), param="inputs") from None
         return lambda _: start
@@ -153,7 +157,7 @@ def _prepare_function(
         return lambda session: _agent_start(context, target.name, _objective(conversation, session), settings)
     request = TextRequest(
         conversation.prompt,
-        config,
+        settings.config,
         RunStartOptions(options.deadline_s),
         profile=cast("AnyProfile", profile),
         max_rounds=options.max_rounds,
@@ -280,7 +284,7 @@ async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
     If the same start is in progress at this gateway, wait for that start instead. Raises the same errors as
     `_start_run` and `reserve_run`.
     """
-    active_start = next((start for start in context.active_starts if start.start is run_start), None)
+    active_start = next((active for active in context.active_starts if active.run_start is run_start), None)
     if active_start is None:
         active_start = ActiveStart(
             run_start, context.caller.owner, context.run_in_background(_start_within_quota(context, run_start))
@@ -298,7 +302,7 @@ def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStar
     starts = [
         active_start
         for active_start in context.active_starts
-        if active_start.start.run == run and not active_start.start.abandon_event.is_set()
+        if active_start.run_start.run == run and not active_start.run_start.abandon_event.is_set()
     ]
     return [start for start in starts if context.caller.can_see(start.owner)]
 
@@ -341,7 +345,8 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
 def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> None:
     """Raise `ApiError` if the client of a waiting turn has disconnected, or if the gateway stops.
 
-    Call this function between two attempts to start the turn: an attempt in progress may succeed.
+    Call this function only between two attempts to start the turn. During an attempt, the error could be false,
+    because the attempt may still start the turn.
     """
     if run_start.abandon_event.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)

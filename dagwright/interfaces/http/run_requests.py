@@ -200,7 +200,7 @@ async def request_for_existing_run(
         RunIdInvalid: the ID is not valid for a run.
     """
     active_starts = active_starts_of(context, run)
-    start = active_starts[0].start if active_starts else None
+    start = active_starts[0].run_start if active_starts else None
     session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run))
     session_id = public_session_id(context.caller, session)
     return RunBackedRequest(

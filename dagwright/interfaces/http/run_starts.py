@@ -53,7 +53,7 @@ class ActiveStart:
         task: ends when the run has been started or rejected.
     """
 
-    start: RunStart
+    run_start: RunStart
     owner: str | None
     task: "asyncio.Task[None]"
 

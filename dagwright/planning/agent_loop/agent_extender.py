@@ -24,7 +24,7 @@ from dagwright.planning.agent_loop.feedback_markers import parse_answer
 from dagwright.planning.agent_loop.spec import (
     MAX_TOOL_CALLS,
     MIN_RESULT_CHARACTERS,
-    RESULTS_CHARACTERS,
+    TURN_RESULTS_CHARACTERS,
     AgentSpec,
     output_of_turn,
     turn_id,
@@ -323,7 +323,7 @@ class _Turn:
         messages = [message for message, _ in messages_with_templates]
         if is_last:
             messages.append(user(_LAST_TURN_MESSAGE))
-        characters = max(MIN_RESULT_CHARACTERS, RESULTS_CHARACTERS // len(messages_with_templates))
+        characters = max(MIN_RESULT_CHARACTERS, TURN_RESULTS_CHARACTERS // len(messages_with_templates))
         request = self._spec.request(
             messages,
             is_last=is_last,

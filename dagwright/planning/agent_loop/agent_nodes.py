@@ -73,7 +73,7 @@ def _with_agent_sub_plan(
             prompt=card.prompt or "",
             result_titles=result_titles,
             title=node.title or card.name,
-            request=_objective_of(node),
+            objective=_objective_of(node),
         ),
         # The sub-plan has no timeout, because each model call has a timeout.
         timeout_s=0.0,

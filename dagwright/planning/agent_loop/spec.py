@@ -33,12 +33,12 @@ DEFAULT_MAX_TURNS = 12
 """Default limit for the model calls of one agent."""
 TURNS_LIMIT = 200
 """Largest number of model calls that a card may set."""
-CONTEXT_CHARACTERS = 60_000
-"""Limit for all results in the context of an agent; each result gets an equal part."""
+CONTEXT_RESULTS_CHARACTERS = 60_000
+"""Limit for all results of nodes in the context of an agent; each result gets an equal part."""
+TURN_RESULTS_CHARACTERS = 60_000
+"""Limit for all tool results of one turn; each result gets an equal part."""
 MIN_RESULT_CHARACTERS = 2_000
-"""Smallest limit per result. With many results, the total may exceed the limit for all results together."""
-RESULTS_CHARACTERS = 60_000
-"""Limit for all tool results of one turn."""
+"""Minimum for the equal part of each result: many results together may exceed the limit for all results."""
 MAX_TOOL_CALLS = 64
 """Maximum number of tool calls per turn; the model is informed about the calls that were not made."""
 OBJECTIVE = "objective"
@@ -151,12 +151,12 @@ class AgentSpec:
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
-        # Structured output is not streamed, because a program reads it.
+        # An empty field name streams the whole text. `None` streams nothing: a program reads structured output.
         streamed_field = "" if self.output is None else None
         return ModelRequest(
             call,
             previous_conversation=previous_conversation,
-            is_continued=True,
+            stores_conversation=True,
             cuts=cuts or {},
             streamed_field=streamed_field,
         )
@@ -252,7 +252,7 @@ def agent_plan(
     prompt: str,
     result_titles: Mapping[str, str | None],
     title: str | None = None,
-    request: str = "",
+    objective: str = "",
 ) -> CompiledPlan:
     """Build the initial plan of an agent run.
 
@@ -261,7 +261,8 @@ def agent_plan(
     Args:
         prompt: system message of the agent.
         result_titles: the nodes whose results are context, in declared order: node ID -> title.
-        request: objective as written in the plan. The policy lets the agent read files that the objective names.
+        objective: text of the objective, without the values of its references. The policy lets the agent read the
+            files that this text names.
     """
     return CompiledPlan(
         nodes=(_first_turn(spec, prompt, result_titles),),
@@ -269,12 +270,12 @@ def agent_plan(
         title=title,
         inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in result_titles}},
         output_bindings=(output_of_turn(spec, turn_id(1)),),
-        extender=spec.to_json() | {POLICY: model_policy(request).to_json()},
+        extender=spec.to_json() | {POLICY: model_policy(objective).to_json()},
     )
 
 
 def result_input(node_id: str) -> str:
-    """Return the name of the input of an agent's plan that passes the result of a node."""
+    """Return the name of the input with which an agent's plan receives the result of a node."""
     return f"result of {node_id}"
 
 
@@ -287,7 +288,7 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
 def _first_turn(spec: AgentSpec, prompt: str, result_titles: Mapping[str, str | None]) -> CompiledNode:
     messages = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
-    characters = max(MIN_RESULT_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(result_titles)))
+    characters = max(MIN_RESULT_CHARACTERS, CONTEXT_RESULTS_CHARACTERS // max(1, len(result_titles)))
     cuts = {len(messages) + index: characters for index in range(len(result_titles))}
     for node_id, title in result_titles.items():
         label = f"{node_id} ({title})" if title else node_id
@@ -295,7 +296,7 @@ def _first_turn(spec: AgentSpec, prompt: str, result_titles: Mapping[str, str | 
             (("messages", len(messages), "content"), (f"Result of {label}:\n\n", Placeholder(result_input(node_id))))
         )
         messages.append(user(""))
-    # A non-text objective, such as a reference to an object, is converted to text.
+    # Because of the empty string, the content is always a text, even if the objective is a reference to an object.
     bindings.append((("messages", len(messages), "content"), ("", Placeholder(OBJECTIVE))))
     messages.append(user(""))
     request = spec.request(messages, is_last=spec.max_turns == 1, cuts=cuts)

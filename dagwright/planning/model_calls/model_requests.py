@@ -204,7 +204,7 @@ class ModelResponse:
         finish_reason: `tool_calls` if the model called tools, otherwise `stop`.
         model: model that answered, as reported by the server.
         usage: usage of this call only.
-        conversation: reference to the conversation including this response, if the request `is_continued`.
+        conversation: reference to the conversation including this response, if the request has `stores_conversation`.
         accepted_nodes: nodes of this and earlier plans that were sent to the run, if the request has `planning`.
         parsed_round: the parsed answer of a planner of rounds, if the request has a `round_context`.
     """
@@ -261,7 +261,8 @@ class ModelRequest:
         call: the messages after `previous_conversation`, with the options of the call.
         previous_conversation: `ModelResponse.conversation` of an earlier call that `call.messages` continue, so that
             history contains a long conversation only once.
-        is_continued: whether another call will continue the conversation. If so, the response has a `conversation`.
+        stores_conversation: whether the worker stores the conversation, so that another call can continue the
+            conversation. If so, the response has a `conversation`.
         endpoint: `None` for the server of the worker's settings.
         cuts: index of a message in `call` -> number of characters after which the message is truncated, with a mark.
         planning: options of a streamed plan; `None` for any other answer.
@@ -272,7 +273,7 @@ class ModelRequest:
 
     call: ModelCall
     previous_conversation: str | None = None
-    is_continued: bool = False
+    stores_conversation: bool = False
     endpoint: NamedEndpoint | None = None
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: PlanStreamOptions | None = None
@@ -306,7 +307,7 @@ def request_to_json(request: ModelRequest) -> Json:
         encoded["output"] = call.output.to_json()
     if request.previous_conversation is not None:
         encoded["previous_conversation"] = request.previous_conversation
-    if request.is_continued:
+    if request.stores_conversation:
         encoded["is_continued"] = True
     if request.endpoint is not None:
         encoded["endpoint"] = {"base_url": request.endpoint.base_url, "secret": request.endpoint.secret}
@@ -348,7 +349,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
         return ModelRequest(
             call,
             previous_conversation=encoded.get("previous_conversation"),
-            is_continued=encoded.get("is_continued", False),
+            stores_conversation=encoded.get("is_continued", False),
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(index): int(characters) for index, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),

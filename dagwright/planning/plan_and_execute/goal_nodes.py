@@ -82,7 +82,7 @@ def plan_request(
         labels=CallLabels(purpose=purpose),
     )
     planning = PlanStreamOptions(goal.tools, replan_context=replan_context) if goal.streams else None
-    return ModelRequest(call, is_continued=True, planning=planning)
+    return ModelRequest(call, stores_conversation=True, planning=planning)
 
 
 def _without_min_items(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -121,7 +121,9 @@ def _planner_request(
         output=OutputSchema(ROUNDS_KIND, spec.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
-    return ModelRequest(call, is_continued=True, round_context=RoundContext(spec.workers, tuple(known_sub_goals)))
+    return ModelRequest(
+        call, stores_conversation=True, round_context=RoundContext(spec.workers, tuple(known_sub_goals))
+    )
 
 
 def _planner_call(

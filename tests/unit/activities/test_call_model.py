@@ -85,7 +85,7 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
         projections = [[["message", "role"], "value"]]
         offered_tools = tuple(OfferedTool(call.name) for call in calls)
         payload = await harness.payload(
-            request_json(tools=offered_tools, is_continued=True), **{HEADER_PROJECTIONS: projections}
+            request_json(tools=offered_tools, stores_conversation=True), **{HEADER_PROJECTIONS: projections}
         )
     summary = summarize_response(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in summary.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
@@ -108,7 +108,7 @@ async def test_calls_of_unknown_tools_are_removed_from_summary_and_conversation(
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(completion) as server:
         harness = ModelHarness(server)
-        request = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
+        request = ModelRequest(ModelCall((user("Plan."),), output=output), stores_conversation=True)
         summary = summarize_response(read_result(await harness.payload(request_to_json(request)), name="n1.result")[0])
     assert (summary.tool_calls, summary.finish_reason, summary.conversation is not None) == ((), "stop", True)
     conversation = json.loads(harness.store.contents[summary.conversation or ""])
@@ -171,7 +171,7 @@ async def test_missing_or_invalid_conversation_is_a_lost_value_and_store_outage_
         (MemoryStore(), request_json(previous_conversation=missing_ref), "value_lost"),
         (store, request_json(previous_conversation=invalid_ref), "value_lost"),
         (unavailable_store, request_json(previous_conversation=missing_ref), "store_retry"),
-        (unavailable_store, request_json(is_continued=True), "store_retry"),
+        (unavailable_store, request_json(stores_conversation=True), "store_retry"),
     ):
         async with ModelServer(*["Hi"] * ("previous_conversation" not in encoded_request)) as server:
             failure = await ModelHarness(server, used_store).failure(encoded_request)
@@ -189,7 +189,7 @@ async def test_response_is_stored_after_an_outage_without_a_second_model_call() 
             store.is_down = not any("waits_for" in each for each in details if isinstance(each, dict))
 
         harness.temporal.on_heartbeat = on_heartbeat
-        await harness.payload(request_json(is_continued=True))
+        await harness.payload(request_json(stores_conversation=True))
         assert (len(server.calls), len(store.contents)) == (1, 1)
 
 

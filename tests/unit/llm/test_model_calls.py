@@ -53,7 +53,9 @@ FULL_CALL = ModelCall(
 
 def test_requests_and_responses_survive_serialization() -> None:
     endpoint = NamedEndpoint("http://localhost/v1", "KEY")
-    full_request = ModelRequest(FULL_CALL, previous_conversation="sha256-x", is_continued=True, endpoint=endpoint)
+    full_request = ModelRequest(
+        FULL_CALL, previous_conversation="sha256-x", stores_conversation=True, endpoint=endpoint
+    )
     for request in (ModelRequest(ModelCall((user("u"),))), full_request):
         assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))

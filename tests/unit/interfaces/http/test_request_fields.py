@@ -17,7 +17,7 @@ from dagwright.interfaces.http.request_fields import (
     parse_json,
     service_body,
 )
-from dagwright.interfaces.http.response_items import ResponseBody
+from dagwright.interfaces.http.response_items import CreateResponseBody
 
 
 def test_header_takes_precedence_over_body_extra_body_and_metadata() -> None:
@@ -74,7 +74,7 @@ def test_invalid_field_is_named(body: Any, param: str) -> None:
     assert (error.value.status, error.value.param) == (400, param)
 
 
-@pytest.mark.parametrize("body_type", [ChatBody, ResponseBody])
+@pytest.mark.parametrize("body_type", [ChatBody, CreateResponseBody])
 def test_max_rounds_is_an_integer_and_model_names_have_at_most_200_characters(body_type: type[BaseModel]) -> None:
     message = {"messages": [{"role": "user", "content": "a"}]} if body_type is ChatBody else {"input": "a"}
     invalid_values: Any = (True, 2.0, [], {"a": 1})

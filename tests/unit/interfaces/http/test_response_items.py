@@ -13,7 +13,7 @@ from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import (
-    ResponseBody,
+    CreateResponseBody,
     ResponseRef,
     parse_response_id,
     referenced_runs,
@@ -27,7 +27,7 @@ from tests.unit.interfaces.http.conftest import status_and_code_of
 
 
 def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    chat_body = to_chat_body(ResponseBody.model_validate(body))
+    chat_body = to_chat_body(CreateResponseBody.model_validate(body))
     return [message.model_dump(exclude_none=True) for message in chat_body.messages]
 
 
@@ -58,7 +58,7 @@ def item_reference(id: Any) -> dict[str, Any]:
 
 YES_OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
 REFERENCES = [item_reference(id) for id in ("rs_1", "msg_run-1", "fc_1")]
-BODY_WITH_REFERENCES = ResponseBody(input=[{"role": "user", "content": "a"}, *REFERENCES, YES_OUTPUT])
+BODY_WITH_REFERENCES = CreateResponseBody(input=[{"role": "user", "content": "a"}, *REFERENCES, YES_OUTPUT])
 
 
 def test_references_to_answers_become_assistant_messages() -> None:
@@ -68,26 +68,29 @@ def test_references_to_answers_become_assistant_messages() -> None:
     assert texts == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
     messages = to_chat_body(BODY_WITH_REFERENCES, {"run-1": None}).messages
     assert [message.role for message in messages] == ["user", "tool"]
-    assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
+    assert (
+        referenced_runs(CreateResponseBody(input="a")),
+        run_of_referenced_question(CreateResponseBody(input="a")),
+    ) == ({}, None)
 
 
 def test_call_reference_belongs_to_the_answer_before_it() -> None:
     assert run_of_referenced_question(BODY_WITH_REFERENCES) == "run-1"
     items = [*BODY_WITH_REFERENCES.input]
     for input_items in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
-        assert run_of_referenced_question(ResponseBody(input=input_items)) is None
+        assert run_of_referenced_question(CreateResponseBody(input=input_items)) is None
 
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
 def test_reference_to_an_item_that_is_not_an_answer_is_rejected(id: Any) -> None:
     with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
-        referenced_runs(ResponseBody(input=[item_reference(id)]))
+        referenced_runs(CreateResponseBody(input=[item_reference(id)]))
 
 
 def test_options_of_a_response_become_options_of_a_completion() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     body = {"model": "m", "input": "x", "max_output_tokens": 7, "temperature": 0.5, "tools": [tool], "session_id": "s"}
-    chat_body = to_chat_body(ResponseBody.model_validate(body))
+    chat_body = to_chat_body(CreateResponseBody.model_validate(body))
     assert (chat_body.max_completion_tokens, chat_body.temperature, chat_body.session_id) == (7, 0.5, "s")
     assert chat_body.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
