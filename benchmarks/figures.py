@@ -103,7 +103,7 @@ def save_document(folder: Path, name: str, *, text: str, document: Mapping[str, 
     """Write `<name>.json` with a document and `<name>.md` with a text; add details of the machine to both files.
 
     Args:
-        workload_text: size of the measured workload in words, such as `20 pairs`.
+        workload_text: size of the measured workload as a text, such as `20 pairs`.
     """
     load = round(os.getloadavg()[0], 1)
     machine = {

@@ -1,4 +1,4 @@
-"""Send notifications of requests to a webhook while the run continues.
+"""Notify a webhook about requests to people while the run continues.
 
 A notification stays in the state of the run until the webhook has accepted the notification or the retries have ended.
 It is not lost at continue-as-new: the new execution sends the notification again with the same ID.
@@ -28,8 +28,8 @@ class Notifier:
     """Sender of the notifications of one run.
 
     Args:
-        run: data of the run. The IDs of the notifications contain its scope and path. Its field `notifies` is whether
-            there is a webhook.
+        run: data of the run. The IDs of the notifications contain `run.scope` and `run.path`. If `run.notifies` is
+            false, the run has no webhook.
         add_note: function that adds a note, with code and message.
     """
 
@@ -58,7 +58,7 @@ class Notifier:
         unsent_notifications = [
             notification for notification in requests.notifications if notification.key not in self._in_flight
         ]
-        while unsent_notifications and len(set(self._in_flight.values())) < limits.MAX_CONCURRENT_NOTIFICATIONS:
+        while unsent_notifications and self._activity_count() < limits.MAX_CONCURRENT_NOTIFICATION_ACTIVITIES:
             batch, encoded = self._next_batch(unsent_notifications)
             self._start(batch, encoded)
             unsent_notifications = unsent_notifications[len(batch) :]
@@ -78,6 +78,10 @@ class Notifier:
         if notifications:
             reason = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
             self._add_note(NOTE_CODE, dropped_note(len(notifications), reason=reason))
+
+    def _activity_count(self) -> int:
+        """Return the number of activities in flight. Each activity sends several notifications."""
+        return len(set(self._in_flight.values()))
 
     def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications

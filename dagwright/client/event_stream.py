@@ -141,7 +141,7 @@ class EventStream:
             node_id=part.call_id or None,
             text=part.text,
             offset=part.offset,
-            starts_over=part.restarts,
+            starts_over=part.starts_new_text,
         )
 
     async def _rest_of_text(self, view: RunView) -> TextPart | None:

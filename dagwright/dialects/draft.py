@@ -60,7 +60,7 @@ class DocumentDraft:
         dialect: name of the dialect.
         entries_pointer: pointer of the list of entries. A node has the same index as its entry.
         nodes: nodes in Dagwright's own dialect.
-        worker_nodes: indices of the nodes with a worker tool.
+        worker_tool_nodes: indices of the nodes with a worker tool.
         moved_pointers: pointer into the plan -> pointer into the document as written, for items that follow an omitted
             item of a list.
     """
@@ -72,7 +72,7 @@ class DocumentDraft:
     bindings: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=ProblemList)
     notes: list[Note] = field(default_factory=list)
-    worker_nodes: set[int] = field(default_factory=set)
+    worker_tool_nodes: set[int] = field(default_factory=set)
     moved_pointers: dict[str, str] = field(default_factory=dict)
 
     def document(
@@ -101,7 +101,7 @@ class DocumentDraft:
             problems=self.problems,
             notes=self.notes,
             unknown_node_hint=unknown_node_hint,
-            worker_nodes=frozenset(self.worker_nodes),
+            worker_tool_nodes=frozenset(self.worker_tool_nodes),
         )
 
     def entries_under_key(self, raw: JsonValue, key: str, *, other_keys: Collection[str] = ()) -> list[Any]:

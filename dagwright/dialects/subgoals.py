@@ -48,7 +48,7 @@ def read_subgoals(raw: JsonValue) -> Document:
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = {"id": node_id, **_fields(entry, slots)}
-            draft.worker_nodes.add(index)
+            draft.worker_tool_nodes.add(index)
         draft.nodes.append(node)
     return draft.document(additional_pointers=lambda: _pointers(sub_goals))
 

@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,
-    WorkerText,
+    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -342,7 +342,7 @@ def _size_of(value: Any) -> int:
 
 
 def _size_of_part(part: Any) -> int:
-    if isinstance(part, WorkerText):
+    if isinstance(part, UnassembledText):
         return sum(_size_of_part(inner_part) for inner_part in part.parts if isinstance(inner_part, StoredValue))
     return part.shape.size_bytes if isinstance(part, StoredValue) and part.shape is not None else 0
 

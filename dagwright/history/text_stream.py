@@ -59,15 +59,15 @@ class TextPart:
     Args:
         call_id, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
-        restarts: whether the answer restarts. The text delivered before is then not part of the answer, and this part
-            is the start of the answer.
+        starts_new_text: whether this part starts a new text instead of continuing the delivered text, which is then
+            not part of the answer.
     """
 
     call_id: str
     attempt: int
     offset: int
     text: str
-    restarts: bool = False
+    starts_new_text: bool = False
 
 
 def text_checksum(text: str, preceding_checksum: int = 0) -> int:
@@ -156,11 +156,13 @@ class DeliveredText:
             self._mark = TextMark(earlier_mark.call_id, earlier_mark.length, text_checksum(self.text))
 
     def _deliver(self, text: str, *, call_id: str, attempt: int) -> TextPart:
-        restarts = self._must_restart or not text.startswith(self.text)
-        offset = 0 if restarts else len(self.text)
+        starts_new_text = self._must_restart or not text.startswith(self.text)
+        offset = 0 if starts_new_text else len(self.text)
         self.text, self._must_restart = text, False
-        part = TextPart(call_id, attempt, offset, text[offset:], restarts)
-        self._mark = TextMark(call_id, len(text), text_checksum(part.text, 0 if restarts else self._mark.checksum))
+        part = TextPart(call_id, attempt, offset, text[offset:], starts_new_text)
+        self._mark = TextMark(
+            call_id, len(text), text_checksum(part.text, 0 if starts_new_text else self._mark.checksum)
+        )
         return part
 
 

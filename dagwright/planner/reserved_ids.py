@@ -26,7 +26,7 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
     ids = [node["id"] for node in nodes]
     reserved_ids = [node_id for node_id in ids if is_reserved(node_id)]
     is_ambiguous = any(_is_ambiguous(node_id, nodes) for node_id in reserved_ids)
-    if document.bindings or document.worker_nodes or document.sub_documents or is_ambiguous:
+    if document.bindings or document.worker_tool_nodes or document.sub_documents or is_ambiguous:
         return None
     new_ids: dict[str, str] = {}
     for node_id in reserved_ids:

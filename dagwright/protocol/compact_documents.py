@@ -6,7 +6,13 @@ from typing import Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, MAX_DOCUMENT_NODES, MAX_INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
-from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value, paths_to_json
+from dagwright.core.expressions.stored_values import (
+    StoredValue,
+    UnassembledText,
+    ValueRef,
+    is_inline_value,
+    paths_to_json,
+)
 from dagwright.core.expressions.value_refs import encode, encoded_size, format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.protocol.failures import FIRST_FAILED
@@ -112,7 +118,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
     def format_ref(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
-    if isinstance(value, StoredValue | WorkerText):
+    if isinstance(value, StoredValue | UnassembledText):
         return format_ref(value)
     encoded, has_refs = encode(value, format_ref)
     if has_refs:
@@ -129,7 +135,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     Args:
         ref: reference that is returned for a text made of several values.
     """
-    if isinstance(part, WorkerText):
+    if isinstance(part, UnassembledText):
         preview = ref_for_display(part)[:PREVIEW_CHARACTERS]
         return {"ref": ref, "bytes": None, "preview": preview}
     shape = part.shape

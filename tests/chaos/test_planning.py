@@ -272,5 +272,5 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
         texts
         == [first_answer if second_answer == first_answer else first_answer[: 3 * CHUNK_CHARACTERS] + second_answer] * 2
     )
-    assert {chunk.restarts for chunk in reader.chunks} == {False, second_answer != first_answer}
+    assert {chunk.starts_new_text for chunk in reader.chunks} == {False, second_answer != first_answer}
     await check_history(await handle.fetch_history())

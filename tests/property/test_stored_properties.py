@@ -19,7 +19,7 @@ from dagwright.core.expressions.stored_values import (
     Projection,
     Secret,
     StoredValue,
-    WorkerText,
+    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -162,8 +162,8 @@ def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     part = st.sampled_from(["", "Bearer "]) | _SECRETS | _stored_values() | containers
     return (
         containers
-        | st.builds(WorkerText, st.lists(part, min_size=2, max_size=4))
-        | st.builds(lambda secret: WorkerText([secret]), _SECRETS)
+        | st.builds(UnassembledText, st.lists(part, min_size=2, max_size=4))
+        | st.builds(lambda secret: UnassembledText([secret]), _SECRETS)
     )
 
 
@@ -182,7 +182,7 @@ def _fill_in(value: Any) -> Any:
         return value_at_paths(_VALUES_BY_REF[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRET_VALUES[value.name]
-    return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, WorkerText) else value
+    return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, UnassembledText) else value
 
 
 @settings(max_examples=example_count(80), deadline=None)

@@ -58,10 +58,10 @@ def check(
     *,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     allow_unknown_tools: bool = False,
-    worker_nodes: Collection[int] = (),
+    worker_tool_nodes: Collection[int] = (),
 ) -> CheckedPlan:
     return check_document(
-        Document(dict(plan), worker_nodes=worker_nodes), tools=tools, allow_unknown_tools=allow_unknown_tools
+        Document(dict(plan), worker_tool_nodes=worker_tool_nodes), tools=tools, allow_unknown_tools=allow_unknown_tools
     )
 
 
@@ -75,11 +75,13 @@ def problems_of(plan: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration]
 
 
 def compiled_plan(
-    plan: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_nodes: Collection[int] = ()
+    plan: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_tool_nodes: Collection[int] = ()
 ) -> CompiledPlan:
     """Compile a plan, and encode and decode the compiled plan as JSON."""
     return plan_from_json(
-        json.loads(json.dumps(plan_to_json(compile_plan(check(plan, tools=tools, worker_nodes=worker_nodes)))))
+        json.loads(
+            json.dumps(plan_to_json(compile_plan(check(plan, tools=tools, worker_tool_nodes=worker_tool_nodes))))
+        )
     )
 
 

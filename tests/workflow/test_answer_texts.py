@@ -51,7 +51,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         ]
     assert complete_texts == [ANSWER_TEXT] * 3
     readers = (early_reader, late_reader, remote_reader)
-    assert not any(chunk.restarts for reader in readers for chunk in reader.chunks)
+    assert not any(chunk.starts_new_text for reader in readers for chunk in reader.chunks)
     assert [chunk.offset for chunk in early_reader.chunks] == sorted({chunk.offset for chunk in early_reader.chunks})
     assert {(chunk.call_id, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
 
@@ -106,7 +106,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
         if second_answer == ANSWER_TEXT
         else [ANSWER_TEXT[: count * CHUNK_CHARACTERS] + second_answer for count in (4, 5)]
     )
-    assert [chunk.restarts for chunk in reader.chunks].count(True) == int(second_answer != ANSWER_TEXT)
+    assert [chunk.starts_new_text for chunk in reader.chunks].count(True) == int(second_answer != ANSWER_TEXT)
     assert len(server.calls) == 3
 
 

@@ -237,7 +237,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in cases.items():
-        message = f"invalid_human_request: invalid question of the tool: {expected}"
+        message = f"invalid_human_request: invalid question: {expected}"
         assert document["nodes"][name]["error"].startswith(message)
 
 

@@ -171,7 +171,7 @@ def _compile_node(checked_plan: CheckedPlan, index: int) -> CompiledNode:
         else None
         if node.cache is None
         else 0.0,
-        is_worker=index in checked_plan.worker_nodes or (tool is not None and tool.worker is not None),
+        is_worker=index in checked_plan.worker_tool_nodes or (tool is not None and tool.worker is not None),
         approval=approval,
         approval_bindings=approval_bindings,
         sub_plan=_compile(checked_plan.sub_plans[index]) if index in checked_plan.sub_plans else None,

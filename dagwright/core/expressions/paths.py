@@ -1,9 +1,9 @@
 """Paths into JSON values: the part after `.result` in a reference.
 
 Names, `[0]` and `["any key"]` are resolved here, because the message for a missing step lists the existing keys.
-`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). The library of queries is imported
-with the first query, because the import takes a tenth of a second and most plans have no query. Workers import it when
-they start.
+`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). The Python package
+that evaluates queries is imported with the first query, because the import takes a tenth of a second and most plans
+have no query. Workers import the package when they start.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeForRun
-from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, WorkerText, is_inline_value
+from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, UnassembledText, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.expressions.query_analysis import Query
@@ -34,7 +34,7 @@ def parse_query(text: str) -> "Query":
 
 
 def element_steps(text: str) -> tuple[str | int, ...] | None:
-    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`.
+    """Return the steps that a query takes within each element, after `[*]`: `("a", 0)` for `$[*].a[0]`.
 
     Returns:
         `None` if the query has another form.
@@ -131,7 +131,7 @@ def get_value(value: Any, path: Path, *, name: str, budget: ComputeBudget | None
         except ComputeBudgetExceeded as error:
             raise ComputeBudgetExceeded(f"the query {path!r} on {name}: {error}") from None
     for number, step in enumerate(path):
-        # Most steps exist, and need no text for the position.
+        # Most steps exist. `location` is formatted only after this check, because formatting takes time.
         if isinstance(value, dict) and step in value:
             value = value[step]
             continue
@@ -192,7 +192,7 @@ def describe_type(value: Any) -> str:
         return "a boolean"
     if isinstance(value, int | float):
         return "a number"
-    if isinstance(value, str | WorkerText):
+    if isinstance(value, str | UnassembledText):
         return "a text"
     return "a list" if isinstance(value, list) else "an object"
 

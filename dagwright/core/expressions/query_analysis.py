@@ -84,7 +84,7 @@ def parse_query(text: str) -> Query:
 
 @lru_cache(maxsize=1024)
 def element_steps(text: str) -> tuple[str | int, ...] | None:
-    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`.
+    """Return the steps that a query takes within each element, after `[*]`: `("a", 0)` for `$[*].a[0]`.
 
     Returns:
         `None` if the query has another form.

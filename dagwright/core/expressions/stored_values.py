@@ -2,10 +2,10 @@
 
 A result over 8 KiB never reaches the workflow. The workflow receives its reference, and the small projections that the
 plan names. All other reads of the value happen in the worker that needs it, or in the client that shows the run. So a
-JSON value of a run may contain, at any place, a `StoredValue`, or a `WorkerText` made of stored values.
+JSON value of a run may contain, at any place, a `StoredValue`, or an `UnassembledText` made of stored values.
 
-`StoredValue` and `WorkerText` are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON,
-and both must never be mistaken for plain JSON.
+`StoredValue` and `UnassembledText` are plain classes, not dataclasses: pydantic would silently encode a dataclass as
+JSON, and both must never be mistaken for plain JSON.
 """
 
 import json
@@ -179,7 +179,7 @@ class Secret:
         return f"secret.{self.name}"
 
 
-class WorkerText:
+class UnassembledText:
     """A text that only a worker can assemble, because a part of it is a secret or in the store.
 
     Args:
@@ -192,26 +192,26 @@ class WorkerText:
         self.parts = tuple(parts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, WorkerText) and self.parts == other.parts
+        return isinstance(other, UnassembledText) and self.parts == other.parts
 
     def __hash__(self) -> int:
         return hash(len(self.parts))
 
     def __repr__(self) -> str:
-        return f"WorkerText({self.parts!r})"
+        return f"UnassembledText({self.parts!r})"
 
 
-ValueRef = StoredValue | WorkerText
-TYPES_WITH_REFS = (dict, list, StoredValue, WorkerText)
+ValueRef = StoredValue | UnassembledText
+TYPES_WITH_REFS = (dict, list, StoredValue, UnassembledText)
 """Types of value references, and of values that may contain value references."""
 
 
 def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
-    """Yield the path of every stored value or worker text in a value, in document order."""
+    """Yield the path of every stored value or unassembled text in a value, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, part = stack.pop()
-        if isinstance(part, StoredValue | WorkerText):
+        if isinstance(part, StoredValue | UnassembledText):
             yield path, part
         elif isinstance(part, dict):
             stack += [
@@ -226,7 +226,7 @@ def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRe
 
 
 def is_inline_value(value: Any) -> bool:
-    """Return whether a value contains no stored values and no worker texts."""
+    """Return whether a value contains no stored values and no unassembled texts."""
     return not isinstance(value, TYPES_WITH_REFS) or next(find_value_refs(value), None) is None
 
 

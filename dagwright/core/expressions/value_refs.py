@@ -14,8 +14,8 @@ from dagwright.core.expressions.stored_values import (
     BindingPath,
     Secret,
     StoredValue,
+    UnassembledText,
     ValueRef,
-    WorkerText,
     find_value_refs,
     paths_to_json,
     stored_from_json,
@@ -38,7 +38,7 @@ def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bo
 
     def substitute(part: Any) -> Any:
         nonlocal has_refs
-        if not isinstance(part, StoredValue | WorkerText):
+        if not isinstance(part, StoredValue | UnassembledText):
             raise TypeError(f"{type(part).__name__} is not JSON")
         has_refs = True
         return format_ref(part)
@@ -53,7 +53,7 @@ def format_value_refs(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
 
 def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call. Only the worker fills in the part."""
-    if isinstance(part, WorkerText):
+    if isinstance(part, UnassembledText):
         return "".join(_part_text(inner_part) for inner_part in part.parts)
     display_value: dict[str, Any] = {"ref": part.ref}
     if part.paths:
@@ -78,7 +78,7 @@ def bindings_of(value: Any) -> list[WorkerBinding]:
 
 
 def _binding_parts(part: ValueRef) -> list[dict[str, Any]]:
-    return [_binding_part(inner_part) for inner_part in (part.parts if isinstance(part, WorkerText) else (part,))]
+    return [_binding_part(inner_part) for inner_part in (part.parts if isinstance(part, UnassembledText) else (part,))]
 
 
 def _binding_part(part: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _part_to_json(part: Any) -> dict[str, Any]:
         return {"text": part}
     if isinstance(part, Secret):
         return {"secret": part.name}
-    if isinstance(part, WorkerText):
+    if isinstance(part, UnassembledText):
         return {"parts": [_part_to_json(inner_part) for inner_part in part.parts]}
     if isinstance(part, StoredValue):
         return stored_to_json(part)
@@ -137,7 +137,7 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
         case {"ref": _}:
             return stored_from_json(encoded)
         case {"parts": parts}:
-            return WorkerText([_part_from_json(inner_part) for inner_part in parts])
+            return UnassembledText([_part_from_json(inner_part) for inner_part in parts])
         case {"text": str(text)}:
             return text
         case {"secret": str(name)}:

@@ -29,7 +29,7 @@ class Document:
         notes: notes of the dialect about a valid document.
         sub_documents: node index -> the document of the node's sub-plan. Its pointers are also in `pointers` of the
             parent document.
-        worker_nodes: indices of the nodes whose tool is a worker tool, so that their results are WorkerResults.
+        worker_tool_nodes: indices of the nodes whose tool is a worker tool, so that their results are WorkerResults.
         is_parsed: whether the document could be parsed; if not, `plan` is a placeholder, and `problems` has the reason.
         unknown_node_hint: hint of the dialect for a reference to an unknown node, if any.
     """
@@ -42,7 +42,7 @@ class Document:
     notes: Sequence[Note] = ()
     unknown_node_hint: str | None = None
     sub_documents: Mapping[int, "Document"] = field(default_factory=dict)
-    worker_nodes: Collection[int] = frozenset()
+    worker_tool_nodes: Collection[int] = frozenset()
     is_parsed: bool = True
 
     def written_pointer(self, pointer: str) -> str:

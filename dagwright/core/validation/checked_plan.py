@@ -282,7 +282,7 @@ class CheckedPlan:
         inputs: name -> JSON Schema with prompt and default; declared inputs first, then the other inputs by first use.
         sub_plans: node number -> its checked sub-plan.
         raw_plan: the plan as its dialect translated it, before its fields were validated.
-        worker_nodes: numbers of the nodes that call a worker tool; needs a fast `in`.
+        worker_tool_nodes: numbers of the nodes that call a worker tool; needs a fast `in`.
     """
 
     plan: PlanDocument
@@ -298,7 +298,7 @@ class CheckedPlan:
     document: Document
     base: tuple[str | int, ...]
     tools: Mapping[str, ToolDeclaration]
-    worker_nodes: Collection[int]
+    worker_tool_nodes: Collection[int]
     raw_plan: Mapping[str, Any]
 
     @property

@@ -209,7 +209,10 @@ class NodeChecks:
     ) -> None:
         bindings = references.argument_bindings
         if declaration.worker is not None:
-            worker_tool, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.worker_nodes
+            worker_tool, is_sub_goal = (
+                WorkerTool(declaration, declaration.worker),
+                index in self.document.worker_tool_nodes,
+            )
             for code, at, message, hint in problems_of_worker_call(
                 node, worker_tool, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):

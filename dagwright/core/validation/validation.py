@@ -205,7 +205,7 @@ class _Checker:
             document=self.report.root,
             base=self.report.base,
             tools=self.tools,
-            worker_nodes=self.document.worker_nodes,
+            worker_tool_nodes=self.document.worker_tool_nodes,
             raw_plan=self.raw,
         )
 

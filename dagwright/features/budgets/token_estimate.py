@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import StoredValue, WorkerText, find_value_refs
+from dagwright.core.expressions.stored_values import StoredValue, UnassembledText, find_value_refs
 from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NO_USAGE, Task, usage_from_json
@@ -29,7 +29,7 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
         # The arguments are not JSON, so the call is rejected when it is sent.
         return 1
     for _, part in find_value_refs(arguments):
-        for inner_value in part.parts if isinstance(part, WorkerText) else (part,):
+        for inner_value in part.parts if isinstance(part, UnassembledText) else (part,):
             if isinstance(inner_value, StoredValue) and inner_value.shape is not None:
                 size += inner_value.shape.size_bytes
     if task.node.tool != MODEL_TOOL:

@@ -8,7 +8,7 @@ import pydantic_core
 from pydantic import ValidationError
 
 from dagwright.core.expressions.references import as_text
-from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value
+from dagwright.core.expressions.stored_values import StoredValue, UnassembledText, ValueRef, is_inline_value
 from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.answers import MAX_OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.json_schemas import validator_of
@@ -41,7 +41,7 @@ def _field_problem(path: tuple[str | int, ...], kind: str, message: str) -> str:
 
 
 def validate_question_fields(question: Any) -> dict[str, Any]:
-    """Validate the question of a running tool, and return its compiled form.
+    """Validate the question of a running tool or agent, and return the compiled form of the question.
 
     Args:
         question: a text, or an object with the fields of `human`.
@@ -54,9 +54,9 @@ def validate_question_fields(question: Any) -> dict[str, Any]:
         human = Human.model_validate(fields)
     except ValidationError as error:
         problems = [_field_problem(details["loc"], details["type"], details["msg"]) for details in error.errors()]
-        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_MAX_REPORTED_PROBLEMS])}") from None
+        raise BadQuestion(f"invalid question: {'; '.join(problems[:_MAX_REPORTED_PROBLEMS])}") from None
     for path, message, _ in problems_of_request(human):
-        raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
+        raise BadQuestion(f"invalid question: {'.'.join(map(str, path))}: {message}")
     return question_of(human)
 
 
@@ -109,7 +109,7 @@ def _prompt_of(prompt: Any, subject: str) -> str:
 
 def _ref_text(part: ValueRef) -> Any:
     """Return the text that a person sees in place of a stored value."""
-    if isinstance(part, WorkerText):
+    if isinstance(part, UnassembledText):
         return "".join(inner if isinstance(inner, str) else _preview_of(inner) for inner in part.parts)
     return _preview_of(part)
 
@@ -117,7 +117,7 @@ def _ref_text(part: ValueRef) -> Any:
 def _preview_of(part: Any) -> str:
     if isinstance(part, StoredValue) and part.shape is not None:
         return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
-    return str(ref_for_display(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
+    return str(ref_for_display(part)) if isinstance(part, StoredValue | UnassembledText) else as_text(part)
 
 
 def _check_request(request: Request) -> None:

@@ -36,7 +36,7 @@ class ReceivedAnswer:
     """
 
     def __init__(self, mark: TextMark = NO_TEXT, *, total_characters: int = 0) -> None:
-        self.text = DeliveredText(mark)
+        self.delivered_text = DeliveredText(mark)
         self.total_characters = total_characters
         """Characters received."""
         self._call_id = mark.call_id
@@ -51,26 +51,26 @@ class ReceivedAnswer:
             RPCError: the server does not respond.
         """
         if await context.runs.token_streams.was_superseded(run, self._mark_at_connect):
-            # The next text is then sent as a restart of the answer, not as the next turn.
+            # Without a previous call, `text_for` sends the next text as a restart of the answer, not as the next turn.
             self._call_id, self._mark_at_connect = "", NO_TEXT
 
     def text_for(self, part: TextPart) -> str:
         """Return the text to send for a part, with a separator if the part does not continue the previous text."""
         previous_call_id, self._call_id, self._mark_at_connect = self._call_id, part.call_id, NO_TEXT
-        # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
+        # The text of an agent's turn remains valid when another node starts to write. Any other text is abandoned.
         is_other_node = node_of_call(previous_call_id) != node_of_call(part.call_id)
         is_next_turn = is_other_node and is_turn(previous_call_id.rpartition("/")[2])
-        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if part.restarts else ""
+        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if part.starts_new_text else ""
         self.total_characters += len(separator) + len(part.text)
         return separator + part.text
 
     def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
         if outcome.requests:
-            text = NEXT_TURN + outcome.text if outcome.text and self.text.mark.length else outcome.text
+            text = NEXT_TURN + outcome.text if outcome.text and self.delivered_text.mark.length else outcome.text
             self.total_characters += len(text)
             return text
-        rest = self.text.rest_of(outcome.text)
+        rest = self.delivered_text.rest_of(outcome.text)
         return "" if rest is None else self.text_for(rest)
 
 
@@ -117,16 +117,16 @@ class AnswerStream:
         A moment is the run at one time. At the last moment, the run has ended or waits for an answer.
         Raises the same errors as `moments`.
         """
-        run, after = self.cursor.run, self.cursor.history_position
-        if after is not None and self._has_progress:
-            self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
+        run, history_position = self.cursor.run, self.cursor.history_position
+        if history_position is not None and self._has_progress:
+            self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(history_position.cursor)
         await self._answer.discard_superseded_text(context, run)
         items: AsyncGenerator[RunMoment | TextPart, None] = moments(
-            context, run, answered_requests=answered_requests, after=after
+            context, run, answered_requests=answered_requests, after=history_position
         )
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing_count or self._is_buffered):
-            items = interleave(items, context.runs.token_streams.parts(run, self._answer.text))
+            items = interleave(items, context.runs.token_streams.parts(run, self._answer.delivered_text))
         async with aclosing(items):
             async for item in items:
                 yield item
@@ -134,7 +134,7 @@ class AnswerStream:
         await self._answer.discard_superseded_text(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
-        """Return the progress events of a moment, if any. One event of the stream contains all of them."""
+        """Return the progress events of a moment, if any. The caller sends all of them in one event of the stream."""
         events = [*self._progress.events(moment)]
         self._last_moment = moment if moment.has_ended_or_waits else None
         self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
@@ -143,7 +143,7 @@ class AnswerStream:
     def final_progress(self, error: ApiError | None = None) -> list[Event]:
         """Return the progress events that report the run status after the answer, if any.
 
-        One event of the stream contains all of them.
+        The caller sends all of them in one event of the stream.
 
         Args:
             error: the error that replaces the answer. If only the stream failed, there are no events, because the
@@ -169,7 +169,7 @@ class AnswerStream:
             return ""
         text = self._answer.remaining_text(outcome)
         self._move_cursor()
-        # The text of questions is not part of the answer, so `mark` does not cover it.
+        # The text of questions counts as closing event 1: it is not part of the answer, so `mark` does not cover it.
         self.cursor = replace(
             self.cursor, closing_count=1 if outcome.requests else 0, outcome_checksum=outcome_checksum
         )
@@ -181,7 +181,7 @@ class AnswerStream:
         Args:
             events: all events after the text.
         """
-        # Closing event 1 is the text of questions.
+        # Number 1 is reserved for the text of questions, even if the run has no questions.
         for number, event in enumerate(events, start=2):
             if number > self.cursor.closing_count:
                 self.cursor = replace(self.cursor, closing_count=number)
@@ -195,7 +195,9 @@ class AnswerStream:
         return self.closing_events(events) if _is_final(error) else iter(events)
 
     def _move_cursor(self) -> None:
-        self.cursor = replace(self.cursor, total_characters=self._answer.total_characters, mark=self._answer.text.mark)
+        self.cursor = replace(
+            self.cursor, total_characters=self._answer.total_characters, mark=self._answer.delivered_text.mark
+        )
 
 
 async def events_unless_finished(

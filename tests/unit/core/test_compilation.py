@@ -50,16 +50,16 @@ FULL_PLAN = plan_of(
 
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
-    created_plan = compile_plan(check(FULL_PLAN, worker_nodes=[0]))
+    created_plan = compile_plan(check(FULL_PLAN, worker_tool_nodes=[0]))
     # Tools that no node uses are omitted.
     assert created_plan.tools.keys() == {"any"}
-    assert compiled_plan(FULL_PLAN, worker_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
+    assert compiled_plan(FULL_PLAN, worker_tool_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [node.id for node in plan.nodes] == ["a"]
 
 
 def test_compiled_node_has_dependency_numbers_bindings_and_seconds() -> None:
-    plan = compiled_plan(FULL_PLAN, worker_nodes=[0])
+    plan = compiled_plan(FULL_PLAN, worker_tool_nodes=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",

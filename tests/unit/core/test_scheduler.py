@@ -370,7 +370,7 @@ def test_default_of_an_input_replaces_a_missing_value() -> None:
 
 
 def test_worker_tool_that_reports_a_failure_fails_its_node() -> None:
-    plan = compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), worker_nodes=range(4))
+    plan = compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), worker_tool_nodes=range(4))
     scheduler = started_scheduler(plan)
     run_to_end(
         scheduler,

@@ -22,7 +22,7 @@ from dagwright.core.expressions.stored_values import (
     Secret,
     Shape,
     StoredValue,
-    WorkerText,
+    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -45,7 +45,7 @@ _LARGE_TEXT = "x" * (MAX_SMALL_VALUE_BYTES + 1)
 _LARGER_TEXT = "y" * (MAX_VALUE_PARTS_BYTES + 1)
 _MAX_BYTES_WITH_PARTS = MAX_SMALL_VALUE_BYTES + MAX_VALUE_PARTS_BYTES
 _IDS_QUERY = '$["list"][*]["id"]'
-_VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
+_VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "rows": [_LARGER_TEXT]}
 
 
 def project_parts(value: Any, *projections: Projection) -> StoredValue:
@@ -58,21 +58,21 @@ def _stored_value(*projections: Projection) -> StoredValue:
 
 
 def test_large_value_reports_its_shape_and_its_projections() -> None:
-    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("rows",), "whole"), (("no",), "value"))
     large_shape = Shape("text", len(_LARGE_TEXT) + 2, len(_LARGE_TEXT), _LARGE_TEXT[:PREVIEW_CHARACTERS])
     whole_shape = Shape("list", len(_LARGER_TEXT) + 4, 1, f'["{_LARGER_TEXT}'[:PREVIEW_CHARACTERS])
     assert stored_value.parts == {
-        ("whole",): ProjectedPart("whole", [_LARGER_TEXT], whole_shape),
+        ("rows",): ProjectedPart("whole", [_LARGER_TEXT], whole_shape),
         ("id",): ProjectedPart("small", 7),
         ("text",): ProjectedPart("large", shape=large_shape),
-        ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
+        ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, rows, text"),
     }
     shape = stored_value.shape
     assert shape is not None
     assert (shape.type, shape.length, shape.preview[:9]) == ("object", 4, '{"id": 7,')
 
 
-def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_over_the_size_limit_or_the_compute_budget_are_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
     stored_value = project_parts(value, *(((number,), "value") for number in range(10)))
     assert list(stored_value.parts) == [(0,), (1,), (2,), (3,)]
@@ -89,7 +89,7 @@ _PARTS: dict[Path, ProjectedPart] = {
     ("big",): ProjectedPart("large"),
     ("big", "id"): ProjectedPart("small", 1),
 }
-_BIG_PARTS: dict[Path, ProjectedPart] = {(): ProjectedPart("large"), ("id",): ProjectedPart("small", 1)}
+_PARTS_RELATIVE_TO_BIG: dict[Path, ProjectedPart] = {(): ProjectedPart("large"), ("id",): ProjectedPart("small", 1)}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ _BIG_PARTS: dict[Path, ProjectedPart] = {(): ProjectedPart("large"), ("id",): Pr
         ((), StoredValue("r", name="a.result", parts=_PARTS), ()),
         (("other", 1), StoredValue("r", name="a.result", paths=(("other", 1),)), ()),
         ("$..id", StoredValue("r", name="a.result", paths=("$..id",)), ()),
-        (("big",), StoredValue("r", name="a.result", paths=(("big",),), parts=_BIG_PARTS), ()),
+        (("big",), StoredValue("r", name="a.result", paths=(("big",),), parts=_PARTS_RELATIVE_TO_BIG), ()),
     ],
     ids=str,
 )
@@ -176,52 +176,57 @@ def test_object_that_is_not_a_stored_value_is_rejected(encoded: Any) -> None:
 
 
 def test_stored_values_are_encoded_and_decoded() -> None:
-    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("rows",), "whole"), (("no",), "value"))
     encoded = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored_value)))
     assert stored_from_json(encoded) == stored_value
     assert stored_from_json(encoded, name="b.result").name == "b.result"
-    for value in (StoredValue("r"), WorkerText(["a"])):
+    for value in (StoredValue("r"), UnassembledText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
     encoded = value_to_json(_ARGUMENTS)
-    assert encoded["value"] == {"plain": {"ref": "r"}, "nested": [1, {"x": None}], "token": None, "both": None}
+    assert encoded["value"] == {
+        "plain": {"ref": "r"},
+        "nested": [1, {"x": None}],
+        "token": None,
+        "text_with_list": None,
+    }
     assert value_from_json(encoded["value"], encoded["stored"]) == _ARGUMENTS
 
 
-_TOKEN = WorkerText(["Bearer ", Secret("KEY")])
+_TOKEN = UnassembledText(["Bearer ", Secret("KEY")])
 _STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
 _ARGUMENTS = {
     "plain": {"ref": "r"},
     "nested": [1, {"x": _STORED_VALUE}],
     "token": _TOKEN,
-    "both": WorkerText(["<", [_STORED_VALUE]]),
+    "text_with_list": UnassembledText(["<", [_STORED_VALUE]]),
 }
 
 
 def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
-    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("nested", 1, "x"), ("token",), ("both",)]
+    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("nested", 1, "x"), ("token",), ("text_with_list",)]
     assert (is_inline_value(_ARGUMENTS), is_inline_value({"ref": "r"}), is_inline_value(None)) == (False, True, True)
     display = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert format_value_refs(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},
         "nested": [1, {"x": display}],
         "token": "Bearer {{secret.KEY}}",
-        "both": "<{{…}}",
+        "text_with_list": "<{{…}}",
     }
 
 
-def test_bindings_list_the_parts_at_each_path_and_a_secret_is_hydrated_as_a_text() -> None:
+def test_bindings_contain_the_parts_at_each_path_and_a_secret_is_hydrated_as_a_text() -> None:
     stored_value = {"stored": "r", "name": "a.result", "paths": [["text"]]}
     assert bindings_of(_ARGUMENTS) == [
         (("nested", 1, "x"), [stored_value]),
         (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
-        (("both",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored_value])]}]),
+        (("text_with_list",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored_value])]}]),
     ]
     assert bindings_of({"plain": 1, "text": "{{a.result}}"}) == []
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(bindings_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_load_nothing)
+    hydrate(arguments, bindings_of({"key": UnassembledText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_load_nothing)
     assert arguments == {"key": "7"}
 
 
@@ -234,7 +239,7 @@ def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ((("no",),), "Missing data: a.result.no: 'no' not found in a.result; it has id, list, text, whole"),
+        ((("no",),), "Missing data: a.result.no: 'no' not found in a.result; it has id, list, rows, text"),
         ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
     ],
 )
@@ -310,7 +315,8 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     sub_plan = plan_of(reader, inputs={"doc": {"type": "object"}})
     plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": sub_plan, "arguments": {"doc": "{{a.result.inner}}"}}))
     assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
-    plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), worker_nodes=[0])
+    # A worker tool returns a WorkerResult or only its outputs: the fields of a WorkerResult are projected too.
+    plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), worker_tool_nodes=[0])
     paths: list[Path] = [("id",), ("outputs", "id"), ("status",), ("outputs",), ("error",), ("message",)]
     assert _projections(plan) == {"a": [(path, "value") for path in paths]}
 

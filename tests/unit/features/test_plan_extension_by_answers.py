@@ -1,4 +1,4 @@
-"""Answers that extend the plan: nodes with guidance, and new arguments for a retry."""
+"""Answers that extend the plan: answers to GUIDANCE requests that add nodes, and retries with new arguments."""
 
 import inspect
 import json
@@ -90,7 +90,7 @@ class _ReservingExtender(NoExtension):
         return node_id.startswith("look")
 
 
-def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
+def test_nodes_of_an_answer_cannot_have_reserved_ids() -> None:
     scheduler = with_extender(_run_with_request(), _ReservingExtender())
     rejection = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not stored either: it could never be applied.
@@ -153,6 +153,7 @@ def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler.features.feedback.requests.stored_bytes = MAX_RUN_ANSWERS_BYTES
     rejection = _answer_with_nodes(scheduler, node("look", arguments={"x": "y" * 2_000}))
     assert "bytes is too much" in (rejection or "")
+    # Short answers are accepted even at the limit, so that waiting nodes can end.
     assert _answer_with_nodes(scheduler, node("look")) is None
 
 
@@ -310,7 +311,8 @@ def test_guidance_may_add_nodes_with_all_tools_of_the_worker_even_in_a_sub_plan(
     assert "there is no tool 'zzz' (the run knows " in rejection
     assert " calculator, " in rejection
     assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in rejection
-    assert "name the module" not in rejection
+    # The hint for plan files does not apply to a running plan.
+    assert "name its module" not in rejection
     assert answer_request(scheduler, "ask", {"nodes": [_SUM_NODE]}, at=1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
     inner_plan = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}

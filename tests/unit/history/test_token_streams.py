@@ -305,7 +305,7 @@ def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:
 
 
 OSLO_HAS_PART, OSLO_HAS_TEXTS = TextPart("answer", 1, 0, "Oslo has"), _partial_texts(1, "Oslo has")
-FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
+FOUR_PART = TextPart("", 0, 0, "Four.", starts_new_text=True)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
         # The next attempt writes a different text.
         (
             [*OSLO_HAS_TEXTS, *_partial_texts(2, "Os", "Osaka")],
-            [OSLO_HAS_PART, TextPart("answer", 2, 0, "Osaka", restarts=True)],
+            [OSLO_HAS_PART, TextPart("answer", 2, 0, "Osaka", starts_new_text=True)],
             [("Osaka has", TextPart("", 0, 5, " has"))],
         ),
         # The final answer is a different text.
@@ -357,7 +357,7 @@ def _read_to_end(text_before: str, delivered_text: DeliveredText, polled_texts: 
     parts = _parts_of(delivered_text, *polled_texts)
     rest = delivered_text.rest_of(answer)
     for part in [*parts, *([rest] if rest is not None else [])]:
-        text = "" if part.restarts else text
+        text = "" if part.starts_new_text else text
         assert (part.offset, part.text != "") == (len(text), True)
         text += part.text
     return text
@@ -378,7 +378,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
     delivered_text, text = DeliveredText(), ""
     for polled_text in polled_texts[:resume_index]:
         part = delivered_text.next_part(polled_text)
-        text = text if part is None else part.text if part.restarts else text + part.text
+        text = text if part is None else part.text if part.starts_new_text else text + part.text
     # A mark without a node has a short checksum.
     mark = delivered_text.mark
     if not mark_has_node:
@@ -395,9 +395,9 @@ def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_differe
     assert delivered_text.next_part(PartialText("answer#3", 1, "Oslo")) is None
     assert delivered_text.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
-    assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
+    assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", starts_new_text=True)
     rest = DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka")
-    assert rest == TextPart("", 0, 0, "Osaka", restarts=True)
+    assert rest == TextPart("", 0, 0, "Osaka", starts_new_text=True)
 
 
 def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:

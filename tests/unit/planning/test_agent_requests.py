@@ -63,9 +63,9 @@ def _request_type_and_schema(scheduler: RunScheduler, task_id: str) -> tuple[str
 
 def test_invalid_schema_is_reported_to_the_model() -> None:
     invalid_marker = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
-    marker_without_json = invalid_marker.replace('"nmber"', "")
+    marker_with_invalid_json = invalid_marker.replace('"nmber"', "")
     for marker, problem in (
-        (marker_without_json, "the schema of an INFORMATION request is not a JSON object"),
+        (marker_with_invalid_json, "the schema of an INFORMATION request is not a JSON object"),
         (invalid_marker, "schema: "),
     ):
         parsed_answer = parse_answer(f"Before. {marker}", AGENT)
@@ -76,7 +76,7 @@ def test_invalid_schema_is_reported_to_the_model() -> None:
     scheduler.complete("turn1", _response(invalid_marker), at=1.0)
     (turn,) = start_ready_tasks(scheduler)
     prompt = turn.arguments["messages"][-1]["content"]
-    assert prompt.startswith("No request was sent: invalid question of the tool: schema: ")
+    assert prompt.startswith("No request was sent: invalid question: schema: ")
     assert prompt.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == []
