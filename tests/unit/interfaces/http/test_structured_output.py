@@ -13,7 +13,7 @@ import pytest
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import allows_answer_calls
 from dagwright.interfaces.http.request_fields import ChatBody
-from dagwright.interfaces.http.response_items import ResponseBody, to_chat_body
+from dagwright.interfaces.http.response_items import CreateResponseBody, to_chat_body
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch, output_form_of
 from tests.unit.interfaces.http.conftest import status_and_code_of, status_and_param_of
 
@@ -40,7 +40,7 @@ def chat_body(**fields: Any) -> ChatBody:
 
 
 def response_chat_body(**fields: Any) -> ChatBody:
-    return to_chat_body(ResponseBody.model_validate(fields))
+    return to_chat_body(CreateResponseBody.model_validate(fields))
 
 
 def form_of(body: ChatBody) -> OutputForm:
