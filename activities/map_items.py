@@ -145,7 +145,7 @@ async def _load_parts(values: LargeValues, result_list: Mapping[str, Any]) -> li
     """Return the parts of a list of results, decoded or as JSON.
 
     Args:
-        result_list: a list without stored parts, or `{"pieces"}`: the references of the stored parts.
+        result_list: the only part of the list, or an object whose field `pieces` has the references of stored parts.
     """
     if "pieces" not in result_list:
         return [result_list]

@@ -59,8 +59,8 @@ class TextPart:
     Args:
         call_id, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
-        starts_new_text: whether this part starts a new text instead of continuing the delivered text, which is then
-            not part of the answer.
+        starts_new_text: whether this part starts a new text instead of continuing the delivered text. The delivered
+            text is then no longer part of the answer.
     """
 
     call_id: str

@@ -38,7 +38,7 @@ CONTEXT_RESULTS_CHARACTERS = 60_000
 TURN_RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn; each result gets an equal part."""
 MIN_RESULT_CHARACTERS = 2_000
-"""Minimum for the equal part of each result: many results together may exceed the limit for all results."""
+"""Each result may have at least this many characters, even if all results together then exceed their limit."""
 MAX_TOOL_CALLS = 64
 """Maximum number of tool calls per turn; the model is informed about the calls that were not made."""
 OBJECTIVE = "objective"
