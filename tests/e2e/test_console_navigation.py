@@ -56,5 +56,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await page.get_by_role("link", name="Chat").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text("New chat")
             await expect(status_line).to_be_empty()
-        statuses = [(await gateway.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first_run, second_run)]
+        statuses = [
+            (await gateway.http.get(f"/v1/runs/{run_id}")).json()["status"] for run_id in (first_run, second_run)
+        ]
     assert statuses == ["running", "running"]

@@ -62,7 +62,9 @@ class ScriptedRun:
     started_ids: list[str] = field(default_factory=list)
     turn_results: Mapping[str, str] = field(default_factory=dict)
 
-    async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
+    async def subscribe(
+        self, run_id: str, *, after: SubscriptionCursor | None = None
+    ) -> AsyncGenerator[RunUpdate, None]:
         known_states = self._states(self._step_at(after.cursor)) if after is not None else {}
         resume_step = self.steps.index(self._step_at(after.cursor)) if after is not None else 0
         for number in range(max(self.first_step, resume_step), len(self.steps)):
@@ -72,16 +74,16 @@ class ScriptedRun:
             known_states = states
             await asyncio.sleep(0)
 
-    async def parts(self, run: str, delivered_text: DeliveredText) -> AsyncIterator[TextPart]:
+    async def parts(self, run_id: str, delivered_text: DeliveredText) -> AsyncIterator[TextPart]:
         for partial_text in self.texts[self.skipped_polls :]:
             if (part := delivered_text.next_part(partial_text)) is not None:
                 yield part
             await asyncio.sleep(0)
 
-    async def was_superseded(self, run: str, mark: TextMark) -> bool:
+    async def was_superseded(self, run_id: str, mark: TextMark) -> bool:
         return mark.call_id in self.turn_results and not mark.is_prefix_of(self.turn_results[mark.call_id])
 
-    def reader(self, run: str) -> Any:
+    def reader(self, run_id: str) -> Any:
         return self
 
     async def started_tasks_at(self, cursor: Cursor) -> set[str]:
@@ -102,13 +104,13 @@ class ScriptedRun:
         }
         return {**document, "error": run_error_of(document)}
 
-    async def session_of(self, run: str) -> str | None:
-        if not await self.exists(run):
-            raise RunNotFound(f"there is no run {run!r}")
+    async def session_of(self, run_id: str) -> str | None:
+        if not await self.exists(run_id):
+            raise RunNotFound(f"there is no run {run_id!r}")
         return None
 
-    async def exists(self, run: str) -> bool:
-        return run == RUN or run in self.started_ids
+    async def exists(self, run_id: str) -> bool:
+        return run_id == RUN or run_id in self.started_ids
 
     async def start(self, request: StartRequest) -> None:
         self.started_ids.append(str(request.workflow_id))
@@ -121,7 +123,7 @@ class ScriptedRun:
     def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
         return [*self._step_at(view.cursor).requests]
 
-    async def _requests_of(self, run: str) -> list[Any]:
+    async def _requests_of(self, run_id: str) -> list[Any]:
         return [SimpleNamespace(document=request, request_ref=None) for request in self.steps[-1].requests]
 
     def _view(self, number: int) -> RunView:
@@ -157,7 +159,7 @@ def _record(step: Step, task: str) -> Record:
 class FakeRequestPoller:
     """Fake `RequestPoller` of a scripted run."""
 
-    def __init__(self, feedback: Any, run: str) -> None:
+    def __init__(self, feedback: Any, run_id: str) -> None:
         self._run: ScriptedRun = feedback.requests_of.__self__
 
     async def read(self, view: RunView) -> list[Mapping[str, Any]]:

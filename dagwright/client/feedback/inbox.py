@@ -154,8 +154,8 @@ async def read_nonempty_inbox_page(
     omitted = dict(page.omitted)
     while page.cursor is not None and not page.requests:
         page = await read_inbox_page(connection, limit=limit, inbox_filter=inbox_filter, after=page.cursor)
-        for run, count in page.omitted.items():
-            omitted[run] = omitted.get(run, 0) + count
+        for run_id, count in page.omitted.items():
+            omitted[run_id] = omitted.get(run_id, 0) + count
     return replace(page, omitted=omitted)
 
 

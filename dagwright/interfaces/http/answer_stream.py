@@ -44,13 +44,13 @@ class ReceivedAnswer:
         self._mark_at_connect = mark
         """Position of the client when it connected; `NO_TEXT` once the client has received more text."""
 
-    async def discard_superseded_text(self, context: "GatewayContext", run: str) -> None:
+    async def discard_superseded_text(self, context: "GatewayContext", run_id: str) -> None:
         """Discard the text that the client received before this connection, if it is no longer part of the answer.
 
         Raises:
             RPCError: the server does not respond.
         """
-        if await context.runs.token_streams.was_superseded(run, self._mark_at_connect):
+        if await context.runs.token_streams.was_superseded(run_id, self._mark_at_connect):
             # Without a previous call, `text_for` sends the next text as a restart of the answer, not as the next turn.
             self._call_id, self._mark_at_connect = "", NO_TEXT
 
@@ -86,17 +86,17 @@ class AnswerStream:
     def __init__(
         self,
         kind: StreamKind,
-        run: str,
+        run_id: str,
         *,
         cursor: StreamCursor | None,
         progress: StreamProgress,
         is_buffered: bool = False,
     ) -> None:
-        self.cursor = cursor if cursor is not None else StreamCursor(kind, run)
+        self.cursor = cursor if cursor is not None else StreamCursor(kind, run_id)
         self._has_progress = progress is not StreamProgress.CONTENT
         self._is_buffered = is_buffered
         self._answer = ReceivedAnswer(self.cursor.mark, total_characters=self.cursor.total_characters)
-        self._progress = ProgressEventBuilder(run, progress, checksums=self.cursor.run_checksums)
+        self._progress = ProgressEventBuilder(run_id, progress, checksums=self.cursor.run_checksums)
         self._last_moment: RunMoment | None = None
 
     def opening_events(self, events: Sequence[T]) -> Iterator[T]:
@@ -117,21 +117,21 @@ class AnswerStream:
         A moment is the run at one time. At the last moment, the run has ended or waits for an answer.
         Raises the same errors as `moments`.
         """
-        run, history_position = self.cursor.run, self.cursor.history_position
+        run_id, history_position = self.cursor.run_id, self.cursor.history_position
         if history_position is not None and self._has_progress:
-            self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(history_position.cursor)
-        await self._answer.discard_superseded_text(context, run)
+            self._progress.started_tasks |= await context.runs.reader(run_id).started_tasks_at(history_position.cursor)
+        await self._answer.discard_superseded_text(context, run_id)
         items: AsyncGenerator[RunMoment | TextPart, None] = moments(
-            context, run, answered_requests=answered_requests, after=history_position
+            context, run_id, answered_requests=answered_requests, after=history_position
         )
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing_count or self._is_buffered):
-            items = interleave(items, context.runs.token_streams.parts(run, self._answer.delivered_text))
+            items = interleave(items, context.runs.token_streams.parts(run_id, self._answer.delivered_text))
         async with aclosing(items):
             async for item in items:
                 yield item
         # The text may have been abandoned although this client received no replacement for it.
-        await self._answer.discard_superseded_text(context, run)
+        await self._answer.discard_superseded_text(context, run_id)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
         """Return the progress events of a moment, if any. The caller sends all of them in one event of the stream."""
@@ -208,7 +208,7 @@ async def events_unless_finished(
     Args:
         cursor: cursor of the client.
     """
-    if cursor is None or not cursor.closing_count or not (await context.runs.reader(cursor.run).read()).is_closed:
+    if cursor is None or not cursor.closing_count or not (await context.runs.reader(cursor.run_id).read()).is_closed:
         return events
     remaining_events = [event async for event in events]
     return _iterate(remaining_events) if remaining_events else None

@@ -196,7 +196,7 @@ def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str,
     }
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(outcome)}
     return {
-        "id": f"chatcmpl-{run_request.run}",
+        "id": f"chatcmpl-{run_request.run_id}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": run_request.model,
@@ -209,8 +209,8 @@ def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str,
 def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output_form is not None and outcome.output_form.function is not None:
-        return [outcome.output_form.function_call(outcome.text, run=run_request.run)]
-    return [question_call(request, run=run_request.run) for request in outcome.requests_as_calls]
+        return [outcome.output_form.function_call(outcome.text, run_id=run_request.run_id)]
+    return [question_call(request, run_id=run_request.run_id) for request in outcome.requests_as_calls]
 
 
 def _finish_reason(outcome: RunOutcome) -> str:
@@ -245,7 +245,7 @@ async def _events(
     """Yield the role, progress, and the answer as it is written, without the events that the client has received."""
     stream = AnswerStream(
         StreamKind.CHAT,
-        run_request.run,
+        run_request.run_id,
         cursor=run_request.cursor,
         progress=run_request.options.stream_progress,
         is_buffered=run_request.output_form is not None,
@@ -317,5 +317,5 @@ class _ChunkBuilder:
     def event(self, parts: Mapping[str, Any]) -> str:
         """Return an event. The ID of the event is the client's cursor after the event."""
         run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
-        head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created_at}
+        head = {"id": f"chatcmpl-{run_request.run_id}", "object": "chat.completion.chunk", "created": self._created_at}
         return serialize_event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

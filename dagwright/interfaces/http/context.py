@@ -96,18 +96,18 @@ class GatewayContext:
             return replace(self.server, ui_url=None)
         return self.server
 
-    async def visible_run(self, run: str) -> str:
+    async def visible_run(self, run_id: str) -> str:
         """Return the ID unchanged if the caller sees the run.
 
         Raises:
             RunNotFound: there is no such run, or it belongs to another owner.
             RunIdInvalid: the ID is not valid for a run.
         """
-        checked_run_id(run)
-        if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run)):
+        checked_run_id(run_id)
+        if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run_id)):
             # The same error as for a missing run, because the error must not reveal runs of other owners.
-            raise RunNotFound(f"there is no run {run!r:.200}")
-        return run
+            raise RunNotFound(f"there is no run {run_id!r:.200}")
+        return run_id
 
     def reserve_stream(self) -> None:
         """Reserve a stream of the caller until the request ends.
@@ -121,14 +121,14 @@ class GatewayContext:
             )
             raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
 
-    def reserve_run(self, run: str) -> AbstractAsyncContextManager[None]:
+    def reserve_run(self, run_id: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that counts a starting run in the caller's quota; entering may raise `ApiError`."""
         owner = self.caller.run_owner
         if owner is None:
             return nullcontext()
         if owner not in self.run_quotas:
             self.run_quotas[owner] = RunQuota(owner, limit=self.usage.limits.runs)
-        return self.run_quotas[owner].reserve(run, self.runs)
+        return self.run_quotas[owner].reserve(run_id, self.runs)
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine to its end, even if the client disconnects.

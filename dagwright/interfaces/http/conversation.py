@@ -24,12 +24,12 @@ class FeedbackAnswer:
 
     Args:
         call: ID of the call.
-        run: ID of the run that asked.
+        run_id: ID of the run that asked.
         text: the answer as it was sent.
     """
 
     call: str
-    run: str
+    run_id: str
     text: str
 
 
@@ -57,11 +57,11 @@ class Conversation:
         return f"{self.instructions}\n\n{self.text}" if self.instructions else self.text
 
 
-def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) -> Conversation:
+def conversation_of(messages: Sequence[ChatMessage], *, run_id: str | None = None) -> Conversation:
     """Interpret messages.
 
     Args:
-        run: the run that asked the questions. It is used for function results whose calls are not in the messages.
+        run_id: ID of the run that asked the questions, used for function results whose calls are not in the messages.
 
     Raises:
         ApiError: no run accepts the messages.
@@ -72,7 +72,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     results = messages[end:]
     if results:
         calls = _last_calls(messages[:end])
-        answers = [answer for result in results if (answer := _answer_of(result, calls, run)) is not None]
+        answers = [answer for result in results if (answer := _answer_of(result, calls, run_id)) is not None]
         return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
         raise ApiError(ErrorCode.INVALID_VALUE, "the last message must have the role user or tool", param="messages")
@@ -139,11 +139,13 @@ def _last_calls(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any]]
     return calls
 
 
-def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run: str | None) -> FeedbackAnswer | None:
+def _answer_of(
+    message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run_id: str | None
+) -> FeedbackAnswer | None:
     call = message.tool_call_id or ""
     function = calls.get(call)
     if function is None:
-        return None if run is None else FeedbackAnswer(call, run, text_of(message))
+        return None if run_id is None else FeedbackAnswer(call, run_id, text_of(message))
     if function.get("name") != ANSWER_FUNCTION:
         return None
     try:

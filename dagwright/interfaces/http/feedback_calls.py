@@ -87,7 +87,7 @@ def requests_sent_as_calls(requests: Sequence[RequestDocument], *, allows_calls:
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
 
-def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows_calls: bool) -> str:
+def questions_with_hint(requests: Sequence[RequestDocument], *, run_id: str, allows_calls: bool) -> str:
     """Return the questions as text, with a hint on how to answer questions that are not sent as calls."""
     message = questions_text(requests)
     requests_without_call = [
@@ -96,55 +96,62 @@ def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows
     if not requests_without_call:
         return message
     names = ", ".join(repr(request["request_id"]) for request in requests_without_call)
-    answer_channels = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
-    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {answer_channels}.)"
+    answer_channels = (
+        f"in the console, with `dagwright feedback {run_id}`, or with POST /v1/runs/{quote(run_id)}/feedback"
+    )
+    return f"{message}\n\n(The run {run_id!r} waits for the answer to {names}. Answer {answer_channels}.)"
 
 
-def open_request_documents(requests: Sequence[RequestDocument], *, run: str) -> list[dict[str, Any]]:
+def open_request_documents(requests: Sequence[RequestDocument], *, run_id: str) -> list[dict[str, Any]]:
     """Return the open requests as listed in `dagwright.waiting_for`."""
     return [
         {
             **{name: value for name, value in request.items() if name != "run_id"},
-            "run_id": run,
+            "run_id": run_id,
             "answer_schema": answer_schema(request),
         }
         for request in requests
     ]
 
 
-def question_call(request: RequestDocument, *, run: str) -> dict[str, Any]:
+def question_call(request: RequestDocument, *, run_id: str) -> dict[str, Any]:
     """Return the function call for a question.
 
     Args:
-        run: ID of the run that the client started, also for a question of a sub-plan.
+        run_id: ID of the run that the client started, also for a question of a sub-plan.
     """
     shown_fields = {name: request.get(name) for name in _SHOWN_FIELDS if request.get(name) not in (None, False)}
-    arguments = {"run_id": run, "request_id": request["request_id"], **shown_fields, "schema": answer_schema(request)}
+    arguments = {
+        "run_id": run_id,
+        "request_id": request["request_id"],
+        **shown_fields,
+        "schema": answer_schema(request),
+    }
     text = json.dumps(arguments, ensure_ascii=False)
     return {
-        "id": call_id(request, run=run),
+        "id": call_id(request, run_id=run_id),
         "type": "function",
         "function": {"name": ANSWER_FUNCTION, "arguments": text},
     }
 
 
-def call_id(request: RequestDocument, *, run: str) -> str:
+def call_id(request: RequestDocument, *, run_id: str) -> str:
     """Return the ID of the call for a question. It ends with a checksum, which `is_call_id_of` verifies.
 
     All gateways return the same ID. If the same question is asked again, its call has another ID.
     """
-    digest = _digest([run, request["request_id"], request["opened_at"]])[:16]
-    return f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
+    digest = _digest([run_id, request["request_id"], request["opened_at"]])[:16]
+    return f"{_CALL_PREFIX}{digest}{_checksum(digest, run_id)}"
 
 
-def is_call_id_of(call: str, *, run: str) -> bool:
+def is_call_id_of(call: str, *, run_id: str) -> bool:
     """Return whether an ID belongs to the call for a question of the run, open or answered."""
     digest = call.removeprefix(_CALL_PREFIX)[:16]
-    return call == f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
+    return call == f"{_CALL_PREFIX}{digest}{_checksum(digest, run_id)}"
 
 
-def _checksum(digest: str, run: str) -> str:
-    return _digest([run, digest])[:8]
+def _checksum(digest: str, run_id: str) -> str:
+    return _digest([run_id, digest])[:8]
 
 
 def _digest(parts: Sequence[str]) -> str:

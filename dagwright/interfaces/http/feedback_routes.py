@@ -30,7 +30,7 @@ async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
         limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.cursor
     )
     data = [request_document(request) for request in inbox_page.requests]
-    omitted = [{"run_id": run, "count": count} for run, count in inbox_page.omitted.items()]
+    omitted = [{"run_id": run_id, "count": count} for run_id, count in inbox_page.omitted.items()]
     return {"object": "list", "data": data, **next_page_fields(inbox_page.cursor), "omitted": omitted}
 
 

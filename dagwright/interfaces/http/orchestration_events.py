@@ -30,32 +30,32 @@ _NODE_EVENT_TYPES = {
 _REQUEST_FIELDS = ("request_id", "type", "prompt")
 
 
-def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
+def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run_id: str | None = None) -> Events:
     """Yield the events of a run. The events of one update are sent together, and only the last one has an ID.
 
     Args:
-        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
+        session_run_id: run ID to include in event IDs; `None` if the URL has the run ID.
     """
-    return append_error_event(_orchestration_events(updates, session_run))
+    return append_error_event(_orchestration_events(updates, session_run_id))
 
 
-async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
+async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], session_run_id: str | None) -> Events:
     sent_request_ids: set[str] = set()
     async with aclosing(updates):
         async for update in updates:
             events = [(document["type"], document) for document in _event_documents(update, sent_request_ids)]
-            id = str(EventId(update.position, update.view.is_closed, session_run))
+            id = str(EventId(update.position, update.view.is_closed, session_run_id))
             if text := serialize_events(events, id=id):
                 yield text
 
 
-async def has_received_all(context: "GatewayContext", run: str, cursor: EventId | None) -> bool:
+async def has_received_all(context: "GatewayContext", run_id: str, cursor: EventId | None) -> bool:
     """Return whether a run has ended, and no event in this format follows the cursor.
 
     Raises:
         RunNotFound: there is no such run.
     """
-    updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
+    updates = await wait_for_first_update(context, run_id, cursor.position if cursor is not None else None)
     async with aclosing(updates):
         first_update = await anext(updates)
     return first_update.view.is_closed and next(_event_documents(first_update, set()), None) is None

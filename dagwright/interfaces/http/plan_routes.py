@@ -68,7 +68,7 @@ async def start(
     body: RunBody, context: PlansContextDep, request: Request, idempotency_key: IdempotencyKeyHeader = None
 ) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
-    run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
+    run_id = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
     prepared_plan, title = await _prepare(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
     options = RunStartOptions(
@@ -83,12 +83,12 @@ async def start(
         prepared_plan.source,
         body.inputs,
         options,
-        run,
+        run_id,
         body.title or title,
         template=body.template,
         tools=context.toolset.references,
     )
-    async with context.reserve_run(run):
+    async with context.reserve_run(run_id):
         start_result = await context.runs.start(start_request)
     status = "running" if start_result.is_new else (await context.runs.reader(start_result.workflow_id).read()).status
     document = {"run_id": start_result.workflow_id, "status": status, "created": start_result.is_new}

@@ -34,8 +34,8 @@ class ProgressEventBuilder:
         checksums: checksums of the run status and open requests that the client has received.
     """
 
-    def __init__(self, run: str, detail: StreamProgress, *, checksums: str = "") -> None:
-        self._run = run
+    def __init__(self, run_id: str, detail: StreamProgress, *, checksums: str = "") -> None:
+        self._run_id = run_id
         self._detail = detail
         self.started_tasks: set[str] = set()
         """Nodes and items whose start was sent."""
@@ -111,4 +111,4 @@ class ProgressEventBuilder:
         return self._event("feedback.requested", request.get("node_id"), {"request": dict(request)})
 
     def _event(self, event_type: str, node: str | None, data: Mapping[str, Any]) -> Event:
-        return {"type": event_type, "node_id": node, "run_id": self._run, "data": dict(data)}
+        return {"type": event_type, "node_id": node, "run_id": self._run_id, "data": dict(data)}

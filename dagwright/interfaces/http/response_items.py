@@ -260,7 +260,7 @@ class ResponseRef:
         allows_calls: whether questions may be sent as calls of `answer_feedback`.
     """
 
-    run: str
+    run_id: str
     model: str
     allows_calls: bool = True
 
@@ -268,7 +268,7 @@ class ResponseRef:
     def id(self) -> str:
         """The ID of the response."""
         encoded_model = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
-        return f"{_PREFIX}{self.run}.{encoded_model}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
+        return f"{_PREFIX}{self.run_id}.{encoded_model}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
 
 
 def parse_response_id(response_id: str) -> ResponseRef:
@@ -277,7 +277,7 @@ def parse_response_id(response_id: str) -> ResponseRef:
     Raises:
         ApiError: it is not the ID of a response of a run.
     """
-    run, dot, encoded_model = response_id.removeprefix(_PREFIX).rpartition(".")
+    run_id, dot, encoded_model = response_id.removeprefix(_PREFIX).rpartition(".")
     allows_calls, encoded_model = (
         not encoded_model.endswith(_NO_CALLS_SUFFIX),
         encoded_model.removesuffix(_NO_CALLS_SUFFIX),
@@ -286,10 +286,10 @@ def parse_response_id(response_id: str) -> ResponseRef:
         model = base64.urlsafe_b64decode(encoded_model + "=" * (-len(encoded_model) % 4)).decode()
     except (binascii.Error, ValueError):
         dot, model = "", ""
-    if not (dot and run and run.isprintable() and response_id.startswith(_PREFIX)):
+    if not (dot and run_id and run_id.isprintable() and response_id.startswith(_PREFIX)):
         message = f"there is no response {response_id!r:.120}; only responses of runs are stored"
         raise ApiError(ErrorCode.NOT_FOUND, message)
-    return ResponseRef(run, model, allows_calls)
+    return ResponseRef(run_id, model, allows_calls)
 
 
 def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -> dict[str, Any]:
@@ -329,16 +329,16 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
     }
 
 
-def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run: str) -> dict[str, Any]:
+def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run_id: str) -> dict[str, Any]:
     """Return a response with its answer.
 
     The answer is a text, followed by a call for each question that the client receives as a call. If the client
     requires the answer as a call of one of the client's functions, the answer is only this call.
     """
-    calls = [question_call(request, run=run) for request in outcome.requests_as_calls]
-    items: list[dict[str, Any]] = [message_item(outcome.text, answer_id=run)]
+    calls = [question_call(request, run_id=run_id) for request in outcome.requests_as_calls]
+    items: list[dict[str, Any]] = [message_item(outcome.text, answer_id=run_id)]
     if outcome.output_form is not None and outcome.has_answer_as_call:
-        items, calls = [], [outcome.output_form.function_call(outcome.text, run=run)]
+        items, calls = [], [outcome.output_form.function_call(outcome.text, run_id=run_id)]
     for call in calls:
         items.append(
             {

@@ -129,8 +129,8 @@ async def create_response(
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
     reject_unsupported_rounds_options(target, options)
-    previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
-    conversation = conversation_of(chat_body.messages, run=previous_run or run_of_referenced_question(body))
+    previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run_id
+    conversation = conversation_of(chat_body.messages, run_id=previous_run or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
     if (
         cursor is None
@@ -164,7 +164,7 @@ async def create_response(
     if body.background:
         await start_in_background(context, run_request)
         return JSONResponse(
-            _in_progress_response(response, run_request.run, run_request.session_id), headers=run_request.headers
+            _in_progress_response(response, run_request.run_id, run_request.session_id), headers=run_request.headers
         )
     return await _respond_at_end(context, run_request, response, request)
 
@@ -192,17 +192,17 @@ async def get_response(
     The events of an ended response can be streamed, too.
     """
     ref = parse_response_id(response_id)
-    run = ref.run
+    run_id = ref.run_id
     if not stream:
         return JSONResponse(await _current_response(context, ref))
     context.reserve_stream()
     header_cursor = cursor_of_headers(request.headers, StreamKind.RESPONSE)
-    reject_cursor_of_other_run(header_cursor, run)
+    reject_cursor_of_other_run(header_cursor, run_id)
     cursor = header_cursor
     if cursor is None and starting_after is not None:
-        cursor = StreamCursor.from_sequence_number(starting_after, run)
+        cursor = StreamCursor.from_sequence_number(starting_after, run_id)
     options = GatewayOptions(stream_progress=stream_progress)
-    existing_run_request = await request_for_existing_run(context, run, ref.model, options=options, cursor=cursor)
+    existing_run_request = await request_for_existing_run(context, run_id, ref.model, options=options, cursor=cursor)
     run_request = replace(existing_run_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
@@ -219,46 +219,48 @@ async def get_response(
 async def cancel_response(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
     ref = parse_response_id(response_id)
-    run = ref.run
-    if active_starts := active_starts_of(context, run):
+    run_id = ref.run_id
+    if active_starts := active_starts_of(context, run_id):
         for active_start in active_starts:
             active_start.run_start.abandon_event.set()
         await asyncio.wait(tasks := [active_start.task for active_start in active_starts], timeout=CANCEL_TIMEOUT_S)
         # If a task has any other result, its run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
-            message = f"the turn {run!r} was cancelled while it waited for its session"
+            message = f"the turn {run_id!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, ref, status="cancelled")
             return JSONResponse(failed_response(response, ApiError(ErrorCode.RUN_CANCELLED, message)))
-    await context.visible_run(run)
+    await context.visible_run(run_id)
     try:
-        await context.steering.cancel(run, CommandAuthor(context.caller.actor_name, "cancelled through the API"))
-        await asyncio.wait_for(wait_for_end(context.runs, run), CANCEL_TIMEOUT_S)
+        await context.steering.cancel(run_id, CommandAuthor(context.caller.actor_name, "cancelled through the API"))
+        await asyncio.wait_for(wait_for_end(context.runs, run_id), CANCEL_TIMEOUT_S)
     except (RunClosed, CommandRejected, TimeoutError):
         pass
     return JSONResponse(await _current_response(context, ref))
 
 
 def _response_ref(run_request: RunBackedRequest) -> ResponseRef:
-    return ResponseRef(run_request.run, run_request.model, run_request.allows_calls)
+    return ResponseRef(run_request.run_id, run_request.model, run_request.allows_calls)
 
 
-def _in_progress_response(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
-    return {**response, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
+def _in_progress_response(response: Mapping[str, Any], run_id: str, session: str | None) -> dict[str, Any]:
+    return {**response, "dagwright": {"run_id": run_id, "session_id": session, "status": "running"}}
 
 
 async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[str, Any]:
     """Return the current state of a response. Raises the same errors as `GatewayContext.visible_run`."""
-    run = ref.run
+    run_id = ref.run_id
     response = response_object({"background": True}, ref, status="in_progress")
-    if active_starts := active_starts_of(context, run):
+    if active_starts := active_starts_of(context, run_id):
         return _in_progress_response(
-            response, run, public_session_id(context.caller, active_starts[0].run_start.session)
+            response, run_id, public_session_id(context.caller, active_starts[0].run_start.session)
         )
-    await context.visible_run(run)
-    view = await context.runs.reader(run).read()
-    session = await context.runs.session_of(run)
+    await context.visible_run(run_id)
+    view = await context.runs.reader(run_id).read()
+    session = await context.runs.session_of(run_id)
     response["created_at"] = int(view.started_at or response["created_at"])
-    requests = [] if view.is_closed else [request.document for request in await context.runs.feedback.requests_of(run)]
+    requests = (
+        [] if view.is_closed else [request.document for request in await context.runs.feedback.requests_of(run_id)]
+    )
     if not (view.is_closed or requests):
         return {**response, "dagwright": run_fields_of(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
@@ -269,21 +271,21 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
             **failed_response(response, error),
             "dagwright": run_fields_of(view, session=public_session_id(context.caller, session)),
         }
-    return completed_response(response, outcome, run=run)
+    return completed_response(response, outcome, run_id=run_id)
 
 
 async def _with_previous_run(
-    context: GatewayContext, run: str, options: GatewayOptions, conversation: Conversation
+    context: GatewayContext, run_id: str, options: GatewayOptions, conversation: Conversation
 ) -> tuple[GatewayOptions, Conversation]:
     """Return the options and conversation of a request that follows an earlier run.
 
     The request becomes a turn of the run's session. If the run has no session, the run becomes an earlier turn of the
     conversation.
     """
-    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(run)))
+    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(run_id)))
     if session is not None:
         return (options if options.session is not None else replace(options, session=session)), conversation
-    view = await context.runs.reader(run).read()
+    view = await context.runs.reader(run_id).read()
     answer = await _final_answer(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
     return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
@@ -296,16 +298,16 @@ async def _referenced_answers(context: GatewayContext, body: CreateResponseBody)
         ApiError: there is no such run.
     """
 
-    async def answer_of(run: str, index: int) -> str | None:
+    async def answer_of(run_id: str, index: int) -> str | None:
         try:
-            return await _final_answer(context, await context.runs.reader(await context.visible_run(run)).read())
+            return await _final_answer(context, await context.runs.reader(await context.visible_run(run_id)).read())
         except (RunNotFound, RunIdInvalid):
             raise unknown_reference_error(index) from None
 
     # Only the last answers are read, because the planner ignores older answers.
     last_runs = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
-    answers = await asyncio.gather(*(answer_of(run, index) for run, index in last_runs))
-    return {run: answer for (run, _), answer in zip(last_runs, answers, strict=True)}
+    answers = await asyncio.gather(*(answer_of(run_id, index) for run_id, index in last_runs))
+    return {run_id: answer for (run_id, _), answer in zip(last_runs, answers, strict=True)}
 
 
 async def _final_answer(context: GatewayContext, view: RunView) -> str | None:
@@ -370,7 +372,7 @@ async def _respond_at_end(
     outcome = await wait_for_outcome(context, run_request, request)
     if outcome is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return JSONResponse(completed_response(response, outcome, run=run_request.run), headers=run_request.headers)
+    return JSONResponse(completed_response(response, outcome, run_id=run_request.run_id), headers=run_request.headers)
 
 
 async def _respond_with_stream(
@@ -394,13 +396,13 @@ async def _events(
     """Yield progress and the answer as it is written, without the events that the client has received."""
     stream = AnswerStream(
         StreamKind.RESPONSE,
-        run_request.run,
+        run_request.run_id,
         cursor=run_request.cursor,
         progress=run_request.options.stream_progress,
         is_buffered=run_request.output_form is not None,
     )
     first_events = [{"type": event_type, "response": response} for event_type in (_CREATED, _IN_PROGRESS)]
-    item = message_item("", answer_id=run_request.run)
+    item = message_item("", answer_id=run_request.run_id)
     all_opening_events = [*first_events, *message_start_events(item)]
 
     def serialize(content: Mapping[str, Any]) -> str:
@@ -458,7 +460,7 @@ async def _events(
     text = stream.remaining_text(outcome)
     for text_event in text_and_final_progress("" if outcome.has_answer_as_call else text):
         yield text_event
-    complete_response = completed_response(response, outcome, run=run_request.run)
+    complete_response = completed_response(response, outcome, run_id=run_request.run_id)
     for closing_event in stream.closing_events(
         [
             *item_events_after_text(complete_response["output"]),

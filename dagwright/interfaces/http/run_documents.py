@@ -28,13 +28,13 @@ from dagwright.protocol.sessions import normalized_session_name
 NO_HEADERS: Mapping[str, str] = {}
 
 
-async def run_document(context: GatewayContext, run: str) -> dict[str, Any]:
+async def run_document(context: GatewayContext, run_id: str) -> dict[str, Any]:
     """Return a run with its nodes.
 
     Raises:
         RunNotFound: there is no such run.
     """
-    view = await context.runs.reader(run).read()
+    view = await context.runs.reader(run_id).read()
     return await _document_of_view(context, view)
 
 
@@ -53,22 +53,22 @@ async def _document_of_view(context: GatewayContext, view: RunView) -> dict[str,
     }
 
 
-async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
+async def graph_document(context: GatewayContext, run_id: str) -> dict[str, Any]:
     """Return all nodes and edges of a run, including large regions. Raises the same errors as `run_document`."""
-    view = await context.runs.reader(run).read()
+    view = await context.runs.reader(run_id).read()
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
     edges = [edge async for edge in listing.edges()]
-    return {"run_id": run, "cursor": str(view.cursor), "nodes": nodes, "edges": edges, "notes": listing.notes}
+    return {"run_id": run_id, "cursor": str(view.cursor), "nodes": nodes, "edges": edges, "notes": listing.notes}
 
 
-async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
+async def inputs_document(context: GatewayContext, run_id: str) -> dict[str, Any]:
     """Return the inputs of a run and their schema. Raises the same errors as `run_document`."""
-    scheduler = (await context.runs.reader(run).read()).scheduler
+    scheduler = (await context.runs.reader(run_id).read()).scheduler
     if scheduler is None:
-        return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
+        return {"run_id": run_id, "schema": schema_of_form({}), "inputs": {}}
     inputs = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}
-    return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": inputs}
+    return {"run_id": run_id, "schema": schema_of_form(scheduler.plan.inputs), "inputs": inputs}
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:
@@ -84,22 +84,22 @@ def event_cursor(header: str | None, after: str | None) -> EventId | None:
 class EventSerializer(Protocol):
     """Serializes the updates of a run as server-sent events."""
 
-    def __call__(self, updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events: ...
+    def __call__(self, updates: AsyncGenerator[RunUpdate, None], *, session_run_id: str | None = None) -> Events: ...
 
 
 async def event_stream(
     context: GatewayContext,
-    run: str,
+    run_id: str,
     cursor: EventId | None,
     *,
-    session_run: str | None = None,
+    session_run_id: str | None = None,
     serialize: EventSerializer = run_events,
 ) -> Response:
     """Return the events of a run.
 
     Args:
         cursor: cursor of the client.
-        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
+        session_run_id: run ID to include in event IDs; `None` if the URL has the run ID.
         serialize: serializes the updates of the run as events.
 
     Raises:
@@ -108,10 +108,10 @@ async def event_stream(
     if cursor is not None and cursor.is_end:
         return Response(status_code=NO_MORE_EVENTS)
     context.reserve_stream()
-    updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
+    updates = await wait_for_first_update(context, run_id, cursor.position if cursor is not None else None)
     # Headers are ASCII. A run ID with other characters is only in the events.
-    headers = {"X-Run-Id": run} if run.isascii() else {}
-    return stream_response(serialize(updates, session_run=session_run), context=context, headers=headers)
+    headers = {"X-Run-Id": run_id} if run_id.isascii() else {}
+    return stream_response(serialize(updates, session_run_id=session_run_id), context=context, headers=headers)
 
 
 async def session_view(context: GatewayContext, name: str) -> SessionView:
@@ -146,18 +146,18 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         # The turn has the ID of an unrelated run; the session will reject the turn.
         session.drop_turn(session.running_turn.run_id)
     runs = [turn.run_id for turn in session.turns]
-    if cursor is not None and cursor.run in runs:
-        index = runs.index(cursor.run) + (1 if cursor.is_end else 0)
+    if cursor is not None and cursor.run_id in runs:
+        index = runs.index(cursor.run_id) + (1 if cursor.is_end else 0)
         return runs[min(index, len(runs) - 1)]
     if not runs:
         raise ApiError(ErrorCode.NOT_FOUND, f"the session {name!r:.80} has no turns")
     return session.running_turn.run_id if session.running_turn is not None else runs[-1]
 
 
-async def _may_be_turn_of(context: GatewayContext, run: str, session: str) -> bool:
+async def _may_be_turn_of(context: GatewayContext, run_id: str, session: str) -> bool:
     """Return whether a run is a turn of a session, or has not started yet."""
     try:
-        return await context.runs.session_of(run) == session
+        return await context.runs.session_of(run_id) == session
     except RunNotFound:
         return True
 
@@ -168,9 +168,9 @@ def json_response(document: Any, *, status: int = 200, headers: Mapping[str, str
     return Response(text, status, headers, media_type="application/json")
 
 
-def created_run_response(document: Any, run: str) -> Response:
+def created_run_response(document: Any, run_id: str) -> Response:
     """Return the response of a request that created a run: 201 with its URL."""
-    return json_response(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})
+    return json_response(document, status=201, headers={"Location": f"/v1/runs/{quote(run_id, safe='')}"})
 
 
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="ID of the last received event.")]

@@ -41,15 +41,15 @@ class EventId:
     Args:
         position: position in the history.
         is_end: whether it is the ID of the last event of the run.
-        run: the run of the turn, for events of a session; `None` if the URL has the run ID.
+        run_id: ID of the run of the turn, for events of a session; `None` if the URL has it.
     """
 
     position: SubscriptionCursor
     is_end: bool = False
-    run: str | None = None
+    run_id: str | None = None
 
     def __str__(self) -> str:
-        run = f"{self.run}{_SEPARATOR}" if self.run is not None else ""
+        run = f"{self.run_id}{_SEPARATOR}" if self.run_id is not None else ""
         return f"{run}{self.position}{_END if self.is_end else ''}"
 
     @classmethod
@@ -59,39 +59,43 @@ class EventId:
         Raises:
             ApiError: it is not an event ID.
         """
-        run, separator, cursor = text.rpartition(_SEPARATOR)
+        run_id, separator, cursor = text.rpartition(_SEPARATOR)
         try:
             return cls(
-                SubscriptionCursor.parse(cursor.removesuffix(_END)), cursor.endswith(_END), run if separator else None
+                SubscriptionCursor.parse(cursor.removesuffix(_END)),
+                cursor.endswith(_END),
+                run_id if separator else None,
             )
         except ValueError as error:
             message = f"{error}; send the id of the last received event, or omit it"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="after") from None
 
 
-def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
+def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run_id: str | None = None) -> Events:
     """Yield the events of a run until it ends. The events of one update are sent together.
 
     Args:
         updates: updates of the run, from `RunSubscriptions.subscribe`.
-        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
+        session_run_id: run ID to include in event IDs; `None` if the URL has the run ID.
     """
-    return append_error_event(_run_events(updates, session_run))
+    return append_error_event(_run_events(updates, session_run_id))
 
 
-async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
+async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run_id: str | None) -> Events:
     previous_state: Mapping[str, Any] = {}
     async with aclosing(updates):
         async for update in updates:
             state = current_state(update)
             is_changed, previous_state = state != previous_state, state
             # All clients of a run get the same text: it is serialized once per update.
-            key = ("events", session_run, update.changed_ids, is_changed)
-            if text := update.derive_once(key, partial(_events_of, update, state if is_changed else None, session_run)):
+            key = ("events", session_run_id, update.changed_ids, is_changed)
+            if text := update.derive_once(
+                key, partial(_events_of, update, state if is_changed else None, session_run_id)
+            ):
                 yield text
 
 
-def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_run: str | None) -> str:
+def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_run_id: str | None) -> str:
     """Serialize the events of an update.
 
     Args:
@@ -103,10 +107,10 @@ def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_r
     ]
     if run_state is not None and not view.is_closed:
         changes.append((run_event_type(view.status), run_state))
-    text = serialize_events(changes, id=str(EventId(update.position, run=session_run)))
+    text = serialize_events(changes, id=str(EventId(update.position, run_id=session_run_id)))
     if not view.is_closed:
         return text
-    end_id = str(EventId(update.position, True, session_run))
+    end_id = str(EventId(update.position, True, session_run_id))
     return text + serialize_event(_end_document(view), id=end_id, name=run_event_type(view.status))
 
 
@@ -116,7 +120,7 @@ def _node_event_type(update: RunUpdate, task_id: str) -> str:
 
 
 async def wait_for_first_update(
-    context: "GatewayContext", run: str, after: SubscriptionCursor | None
+    context: "GatewayContext", run_id: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
     """Wait for the first update of a run, and return all updates.
 
@@ -126,7 +130,7 @@ async def wait_for_first_update(
         RunNotFound: there is no such run.
         RPCError: the server does not respond.
     """
-    updates = context.runs.subscriptions.subscribe(run, after=after)
+    updates = context.runs.subscriptions.subscribe(run_id, after=after)
     try:
         first_update = await anext(updates)
     except BaseException:

@@ -44,13 +44,13 @@ _STATUSES_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 async def moments(
     context: "GatewayContext",
-    run: str,
+    run_id: str,
     *,
     answered_requests: Collection[RequestKey] = (),
     after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
-    async with aclosing(follow(context.runs, run, answered_requests=answered_requests, after=after)) as run_moments:
+    async with aclosing(follow(context.runs, run_id, answered_requests=answered_requests, after=after)) as run_moments:
         async for moment in run_moments:
             yield moment
             if moment.has_ended_or_waits:
@@ -58,12 +58,12 @@ async def moments(
 
 
 async def wait_for_last_moment(
-    context: "GatewayContext", run: str, *, answered_requests: Collection[RequestKey] = ()
+    context: "GatewayContext", run_id: str, *, answered_requests: Collection[RequestKey] = ()
 ) -> RunMoment:
     """Wait until a run has ended or waits for feedback, and return that moment. Raises the same errors as `follow`."""
     last_moments = [
         moment
-        async for moment in moments(context, run, answered_requests=answered_requests)
+        async for moment in moments(context, run_id, answered_requests=answered_requests)
         if moment.has_ended_or_waits
     ]
     return last_moments[-1]
@@ -126,14 +126,14 @@ async def outcome_of(
     view = moment.view
     if moment.requests:
         usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
-        run = view.workflow_id
+        run_id = view.workflow_id
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
-        run_fields["waiting_for"] = open_request_documents(moment.requests, run=run)
-        message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
+        run_fields["waiting_for"] = open_request_documents(moment.requests, run_id=run_id)
+        message = questions_with_hint(moment.requests, run_id=run_id, allows_calls=form.allows_calls)
         requests_as_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
         if form.output_form is not None and len(requests_as_calls) < len(moment.requests):
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
-            headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
+            headers = {**headers_of_run(run_id, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
         return RunOutcome(message, moment.requests, usage_json(usage), run_fields, requests_as_calls)
     document = await context.runs.document(view)
@@ -266,5 +266,7 @@ async def deliver_answers(
 
 async def _open_request(context: "GatewayContext", answer: FeedbackAnswer) -> OpenRequest | None:
     """Return the request that an answer is for; `None` if the request is not open."""
-    requests = await context.runs.feedback.requests_of(answer.run)
-    return next((request for request in requests if call_id(request.document, run=answer.run) == answer.call), None)
+    requests = await context.runs.feedback.requests_of(answer.run_id)
+    return next(
+        (request for request in requests if call_id(request.document, run_id=answer.run_id) == answer.call), None
+    )

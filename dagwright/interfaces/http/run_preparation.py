@@ -79,7 +79,7 @@ def prepare_run_start(
     """
     reject_unsupported_rounds_options(target, options)
     session = None if options.session is None else validated_session_name(context.caller, options.session)
-    run = (
+    run_id = (
         new_run_id()
         if options.idempotency_key is None
         else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
@@ -105,9 +105,9 @@ def prepare_run_start(
             tags=tags,
             fairness=caller.fairness,
         )
-        return replace(start, options=run_options, workflow_id=run, title=run_title, tools=tools)
+        return replace(start, options=run_options, workflow_id=run_id, title=run_title, tools=tools)
 
-    return RunStart(run, session, request_text, prepare_in_session)
+    return RunStart(run_id, session, request_text, prepare_in_session)
 
 
 def reject_unsupported_rounds_options(target: Target, options: GatewayOptions) -> None:
@@ -294,7 +294,7 @@ async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
     await asyncio.shield(active_start.task)
 
 
-def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStart]:
+def active_starts_of(context: "GatewayContext", run_id: str) -> Sequence[ActiveStart]:
     """Return the starts of a run at this gateway that the caller sees, including turns that wait for the session.
 
     There are several if a request was sent again with its `Idempotency-Key`.
@@ -302,7 +302,7 @@ def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStar
     starts = [
         active_start
         for active_start in context.active_starts
-        if active_start.run_start.run == run and not active_start.run_start.abandon_event.is_set()
+        if active_start.run_start.run_id == run_id and not active_start.run_start.abandon_event.is_set()
     ]
     return [start for start in starts if context.caller.can_see(start.owner)]
 
@@ -313,7 +313,7 @@ def is_abandoned(error: BaseException | None) -> bool:
 
 
 async def _start_within_quota(context: "GatewayContext", run_start: RunStart) -> None:
-    async with context.reserve_run(run_start.run):
+    async with context.reserve_run(run_start.run_id):
         await _start_run(context, run_start)
 
 
@@ -331,7 +331,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
     turn = TurnRequest(run_start.session, run_start.request, run_start.prepare)
     while True:
         try:
-            await start_turn(turn, context.runs, context.sessions, run_id=run_start.run)
+            await start_turn(turn, context.runs, context.sessions, run_id=run_start.run_id)
             return
         except TurnRejected as rejection:
             if rejection.code != "session_busy" or rejection.run_id is None:
@@ -356,16 +356,16 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
         raise unavailable_error(f"{message}, send the request again")
 
 
-async def _reject_if_session_waits(context: "GatewayContext", session: str, run: str) -> None:
+async def _reject_if_session_waits(context: "GatewayContext", session: str, run_id: str) -> None:
     """Raise `ApiError` for a turn if the current run of its session waits for feedback, which may take days."""
-    open_requests = await context.runs.feedback.requests_of(run)
+    open_requests = await context.runs.feedback.requests_of(run_id)
     if open_requests:
         session_id = public_session_id(context.caller, session)
         message = (
-            f"the session {session_id!r} waits for an answer to {open_requests[0].id!r} of the run {run!r}: "
-            f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, "
+            f"the session {session_id!r} waits for an answer to {open_requests[0].id!r} of the run {run_id!r}: "
+            f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run_id)}/feedback, "
             "or cancel that run"
         )
-        headers = {**headers_of_run(run, session_id), **NO_RETRY}
-        run_fields = {"run_id": run, "session_id": session_id}
+        headers = {**headers_of_run(run_id, session_id), **NO_RETRY}
+        run_fields = {"run_id": run_id, "session_id": session_id}
         raise ApiError(ErrorCode.SESSION_WAITS_FOR_ANSWER, message, headers=headers, run_fields=run_fields)

@@ -55,7 +55,7 @@ class RunBackedRequest:
 
     Args:
         model: model ID as the client sent it.
-        run: ID of the run that answers the request: a new run, or the run whose questions the client answers.
+        run_id: ID of the run that answers the request: a new run, or the run whose questions the client answers.
         start: start of the run; `None` for a run that exists.
         session: stored name of the session that the run is a turn of.
         session_id: the client's ID of that session.
@@ -66,7 +66,7 @@ class RunBackedRequest:
     """
 
     model: str
-    run: str
+    run_id: str
     conversation: Conversation
     options: GatewayOptions
     start: RunStart | None = None
@@ -80,7 +80,7 @@ class RunBackedRequest:
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the response."""
-        return {**headers_of_run(self.run, self.session_id), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
+        return {**headers_of_run(self.run_id, self.session_id), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
 
 
 async def route_request(
@@ -126,7 +126,7 @@ async def run_backed_request(
             is RoutingMode.DIRECT
         ):
             message = (
-                f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run!r:.200}, "
+                f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run_id!r:.200}, "
                 f"and {target.id!r:.120} needs no run"
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=LAST_EVENT_ID_HEADER)
@@ -137,8 +137,8 @@ async def run_backed_request(
         run_request = await _request_with_answers(context, body, target, conversation, options=options)
     # A cursor may belong to a run that has not started because the gateway crashed while the run waited for its
     # session. A request with the idempotency key then starts the run.
-    elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
-        run_request = await request_for_existing_run(context, cursor.run, target.id, options=options, cursor=cursor)
+    elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run_id)):
+        run_request = await request_for_existing_run(context, cursor.run_id, target.id, options=options, cursor=cursor)
     else:
         settings = AnswerSettings(model_config_of(body, target, options), output_form)
         run_request = _request_starting_run(context, body, target, conversation, options=options, settings=settings)
@@ -156,12 +156,12 @@ async def _request_with_answers(
 ) -> RunBackedRequest:
     """Return the request of a client that answers a run's questions. Raises the same errors as `run_backed_request`."""
     reject_undeclared_function(body)
-    runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
+    runs = list(dict.fromkeys(answer.run_id for answer in conversation.answers))
     if len(runs) > 1:
         message = "one request can answer questions of one run only"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="messages")
     require_scope(context, KeyScope.ANSWER)
-    if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
+    if not all(is_call_id_of(answer.call, run_id=answer.run_id) for answer in conversation.answers):
         raise unknown_call_error()
     session = await context.runs.session_of(await context.visible_run(runs[0]))
     session_id = public_session_id(context.caller, session)
@@ -186,12 +186,12 @@ def _request_starting_run(
     start = prepare_run_start(context, target, conversation, options=options, settings=settings)
     session_id = public_session_id(context.caller, start.session)
     return RunBackedRequest(
-        target.id, start.run, conversation, options, start, session=start.session, session_id=session_id
+        target.id, start.run_id, conversation, options, start, session=start.session, session_id=session_id
     )
 
 
 async def request_for_existing_run(
-    context: GatewayContext, run: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
+    context: GatewayContext, run_id: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
 ) -> RunBackedRequest:
     """Return the request of a client that follows an existing run, or a run that waits for its session.
 
@@ -199,12 +199,12 @@ async def request_for_existing_run(
         RunNotFound: there is no such run.
         RunIdInvalid: the ID is not valid for a run.
     """
-    active_starts = active_starts_of(context, run)
+    active_starts = active_starts_of(context, run_id)
     start = active_starts[0].run_start if active_starts else None
-    session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run))
+    session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run_id))
     session_id = public_session_id(context.caller, session)
     return RunBackedRequest(
-        model, run, Conversation(""), options, start, session=session, session_id=session_id, cursor=cursor
+        model, run_id, Conversation(""), options, start, session=session, session_id=session_id, cursor=cursor
     )
 
 
@@ -212,16 +212,16 @@ def _reject_cursor_of_other_request(
     context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
 ) -> None:
     """Raise `ApiError` if the cursor belongs to another run than the request."""
-    run_ids = {answer.run for answer in conversation.answers}
+    run_ids = {answer.run_id for answer in conversation.answers}
     if options.idempotency_key is not None and not conversation.answers:
         run_ids = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
-    for run in run_ids:
-        reject_cursor_of_other_run(cursor, run)
+    for run_id in run_ids:
+        reject_cursor_of_other_run(cursor, run_id)
 
 
-async def _run_exists(context: GatewayContext, run: str) -> bool:
+async def _run_exists(context: GatewayContext, run_id: str) -> bool:
     try:
-        return await context.runs.exists(await context.visible_run(run))
+        return await context.runs.exists(await context.visible_run(run_id))
     except RunNotFound:
         return False
 
@@ -249,7 +249,7 @@ async def wait_for_outcome(
         return await outcome_for_client(
             context,
             run_request,
-            await wait_for_last_moment(context, run_request.run, answered_requests=answered_requests),
+            await wait_for_last_moment(context, run_request.run_id, answered_requests=answered_requests),
         )
 
     outcome = await await_unless_disconnected(start_and_wait(), request)
@@ -274,7 +274,7 @@ async def _cancel(context: GatewayContext, run_request: RunBackedRequest, start_
     # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer. After
     # any other error of a start, the run may have started.
     if not (isinstance(error, RunIdInUse) or (run_request.start is None and error is not None)):
-        await context.steering.cancel(run_request.run, CommandAuthor(run_request.by, "the client disconnected"))
+        await context.steering.cancel(run_request.run_id, CommandAuthor(run_request.by, "the client disconnected"))
 
 
 async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequest, moment: RunMoment) -> RunOutcome:

@@ -114,8 +114,8 @@ async def stream_events(
 ) -> Response:
     """Stream the changes of nodes and of the run until the run ends, from the client's cursor on."""
     cursor = event_cursor(last_event_id, after)
-    if cursor is not None and cursor.run not in (None, run_id):
-        message = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
+    if cursor is not None and cursor.run_id not in (None, run_id):
+        message = f"the event id belongs to the run {cursor.run_id!r:.200}, but the request is for {run_id!r:.200}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="after")
     return await event_stream(context, await context.visible_run(run_id), cursor)
 

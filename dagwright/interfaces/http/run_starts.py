@@ -28,7 +28,7 @@ class RunStart:
     """A run to be started.
 
     Args:
-        run: ID of the run.
+        run_id: ID of the run.
         session: stored name of the session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
         abandon_event: set when a client that sent `cancel_on_disconnect` disconnects. A waiting turn is then not
@@ -36,7 +36,7 @@ class RunStart:
         waiting_event: set once the turn waits for the previous turn.
     """
 
-    run: str
+    run_id: str
     session: str | None
     request: str
     prepare: StartPreparation
@@ -78,7 +78,7 @@ class RunQuota:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def reserve(self, run: str, runs: "Runs") -> AsyncIterator[None]:
+    async def reserve(self, run_id: str, runs: "Runs") -> AsyncIterator[None]:
         """Reserve a place in the quota for a run while it starts.
 
         A run that exists or is being started needs no reservation.
@@ -88,7 +88,7 @@ class RunQuota:
         """
         # The counts are requested without the lock, so that no other request waits if the server does not respond.
         exhausted_budget = await runs.used_up_budget_text(self._owner)
-        if exhausted_budget is not None and run not in self._starting_runs and not await runs.exists(run):
+        if exhausted_budget is not None and run_id not in self._starting_runs and not await runs.exists(run_id):
             now = time.time()
             raise rate_limit_error(
                 f"{self._owner!r} has no model usage left: {exhausted_budget}", retry_after_s=next_day(now) - now
@@ -105,10 +105,10 @@ class RunQuota:
             self._start_times = {
                 id: start_time for id, start_time in self._start_times.items() if start_time > included_until
             }
-            is_reserved = run not in self._starting_runs and await self._has_room(open_count, runs)
+            is_reserved = run_id not in self._starting_runs and await self._has_room(open_count, runs)
             if is_reserved:
-                self._starting_runs.add(run)
-            elif run not in self._starting_runs and not await runs.exists(run):
+                self._starting_runs.add(run_id)
+            elif run_id not in self._starting_runs and not await runs.exists(run_id):
                 count_text = format_count(self._limit, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
@@ -117,16 +117,16 @@ class RunQuota:
         finally:
             if is_reserved:
                 # The run may have started even if the start failed.
-                self._starting_runs.discard(run)
-                self._start_times[run] = self._clock()
+                self._starting_runs.discard(run_id)
+                self._start_times[run_id] = self._clock()
 
     async def _has_room(self, open_count: int, runs: "Runs") -> bool:
         # Runs of this gateway may be counted twice here.
         if open_count + len(self._starting_runs) + len(self._start_times) < self._limit:
             return True
-        for run in sorted(self._start_times):
-            if not await runs.is_open(run):
-                del self._start_times[run]
+        for run_id in sorted(self._start_times):
+            if not await runs.is_open(run_id):
+                del self._start_times[run_id]
         gateway_runs = [*self._starting_runs, *self._start_times]
         if len(gateway_runs) >= self._limit:
             return False
@@ -138,12 +138,12 @@ START_WAIT_S = 1.0
 headers. An error before the headers can still set the HTTP status."""
 
 
-def headers_of_run(run: str, session: str | None) -> dict[str, str]:
+def headers_of_run(run_id: str, session: str | None) -> dict[str, str]:
     """Return the headers that name the run and the session of an answer.
 
     Args:
         session: the client's ID of the session.
     """
-    headers = {"X-Run-Id": run, "X-Session-Id": session}
+    headers = {"X-Run-Id": run_id, "X-Session-Id": session}
     # Headers are ASCII. IDs with other characters are only in the body.
     return {name: value for name, value in headers.items() if value is not None and value.isascii()}

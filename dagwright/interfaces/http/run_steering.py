@@ -33,33 +33,33 @@ _EMPTY_BODY = CommandBody()
 """Default for requests without a body."""
 
 
-async def cancel_run(context: "GatewayContext", run: str, body: CommandBody | None) -> dict[str, Any]:
+async def cancel_run(context: "GatewayContext", run_id: str, body: CommandBody | None) -> dict[str, Any]:
     """Cancel a run. A run that is stopping or cancelled is not changed.
 
     Raises:
         RunNotFound, RunClosed, CommandRejected: the run cannot be cancelled.
     """
     try:
-        return command_result(run, await context.steering.cancel(run, command_author(context, body)))
+        return command_result(run_id, await context.steering.cancel(run_id, command_author(context, body)))
     except (RunClosed, CommandRejected):
-        view = await context.runs.reader(run).read()
+        view = await context.runs.reader(run_id).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
         if not is_stopping and view.status != RunStatus.CANCELLED:
             raise
         state = "is being stopped" if is_stopping else "is cancelled"
-        return {**command_result(run, f"the run {state} already"), "status": view.status}
+        return {**command_result(run_id, f"the run {state} already"), "status": view.status}
 
 
 async def send_command(
-    context: "GatewayContext", run: str, command: Command, body: CommandBody | None
+    context: "GatewayContext", run_id: str, command: Command, body: CommandBody | None
 ) -> dict[str, Any]:
     """Send a command to a run of the caller, and return its result.
 
     Raises:
         RunNotFound, RunClosed, CommandRejected: the command was not accepted.
     """
-    message = await context.steering.send(await context.visible_run(run), command, command_author(context, body))
-    return command_result(run, message)
+    message = await context.steering.send(await context.visible_run(run_id), command, command_author(context, body))
+    return command_result(run_id, message)
 
 
 def command_author(context: "GatewayContext", body: CommandBody | None) -> CommandAuthor:
@@ -68,12 +68,12 @@ def command_author(context: "GatewayContext", body: CommandBody | None) -> Comma
     return CommandAuthor(context.caller.actor_name or command_body.by, command_body.reason)
 
 
-def command_result(run: str, message: str) -> dict[str, Any]:
+def command_result(run_id: str, message: str) -> dict[str, Any]:
     """Return the result of an accepted command."""
-    return {"run_id": run, "ok": True, "message": message}
+    return {"run_id": run_id, "ok": True, "message": message}
 
 
-async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
+async def open_requests(context: "GatewayContext", run_id: str) -> dict[str, Any]:
     """Return the open requests of a run and its sub-plans.
 
     For a run of another owner, return only the requests that are assigned to the caller.
@@ -81,30 +81,30 @@ async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
     Raises:
         RunNotFound: there is no such run.
     """
-    requests, _ = await _visible_requests(context, run)
+    requests, _ = await _visible_requests(context, run_id)
     documents = [request_document(request) for request in requests]
     return {"object": "list", "data": documents, **next_page_fields(None)}
 
 
-async def _visible_requests(context: "GatewayContext", run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
+async def _visible_requests(context: "GatewayContext", run_id: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
     """Return the open requests of a run that the caller sees, and the kind of requests that the caller may answer.
 
     Raises:
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
     """
     owner = context.caller.owner
-    checked_run_id(run)
+    checked_run_id(run_id)
     if owner is not None:
         try:
-            await context.visible_run(run)
+            await context.visible_run(run_id)
         except RunNotFound:
             requests = [
-                request for request in await context.runs.feedback.requests_of(run) if request.assignee == owner
+                request for request in await context.runs.feedback.requests_of(run_id) if request.assignee == owner
             ]
             if not requests:
                 raise
             return requests, "assigned"
-    return await context.runs.feedback.requests_of(run), context.caller.answerable_requests
+    return await context.runs.feedback.requests_of(run_id), context.caller.answerable_requests
 
 
 def request_document(request: OpenRequest) -> dict[str, Any]:
@@ -115,19 +115,19 @@ def request_document(request: OpenRequest) -> dict[str, Any]:
     return {**request_fields, **run_fields, "answer_schema": answer_schema(document)}
 
 
-async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBody) -> dict[str, Any]:
+async def answer_run_request(context: "GatewayContext", run_id: str, body: AnswerBody) -> dict[str, Any]:
     """Answer a request of a run and return the result.
 
     Raises:
         ApiError: the answer is invalid, matches several requests, or has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
-    requests, answerable_requests = await _visible_requests(context, run)
-    target = _target(requests, body, run=run)
+    requests, answerable_requests = await _visible_requests(context, run_id)
+    target = _target(requests, body, run_id=run_id)
     target_requests = target.requests
     if answerable_requests == "assigned" and not target_requests:
         raise ApiError(
-            ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
+            ErrorCode.NOT_FOUND, f"the run {run_id!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = answer_content(target_requests[0].document if target_requests else None, body)
     reject_forbidden_nodes(context, content, answerable_requests)
@@ -146,7 +146,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
         raise _invalid_answer_error(f"{message}{hint}", param="answer" if target_requests else "request_id")
     if (next_open_request := await next_request(context.runs.feedback, outcome)) is not None:
         message += f"; there is another request: {next_open_request['request_id']}: {next_open_request['prompt']}"
-    return {"run_id": run, "ok": outcome.is_accepted, "message": message}
+    return {"run_id": run_id, "ok": outcome.is_accepted, "message": message}
 
 
 def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
@@ -173,13 +173,13 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
     return parse_answer(request, answer_value if isinstance(answer_value, str) else json.dumps(answer_value))
 
 
-def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
+def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run_id: str) -> AnswerTarget:
     try:
-        return find_target(run, requests, body.request_id, for_all=body.all)
+        return find_target(run_id, requests, body.request_id, for_all=body.all)
     except NoOpenRequest:
-        raise ApiError(ErrorCode.NO_OPEN_REQUEST, f"the run {run!r} has no open requests") from None
+        raise ApiError(ErrorCode.NO_OPEN_REQUEST, f"the run {run_id!r} has no open requests") from None
     except AnswerUnclear as error:
-        message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
+        message = f"the run {run_id!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
         raise _invalid_answer_error(message, param="request_id") from None
 
 

@@ -110,9 +110,9 @@ async def stream_events(
     summary="Get the graph of the current turn",
     responses=response_docs(GraphDocument, examples.GRAPH),
 )
-async def read_graph(run: TurnRunId, context: ContextDep) -> Response:
+async def read_graph(run_id: TurnRunId, context: ContextDep) -> Response:
     """Return nodes with their states, and edges."""
-    return json_response(await graph_document(context, run))
+    return json_response(await graph_document(context, run_id))
 
 
 @router.get(
@@ -120,9 +120,9 @@ async def read_graph(run: TurnRunId, context: ContextDep) -> Response:
     summary="List open requests of the current turn",
     responses=response_docs(FeedbackRequestList, examples.REQUESTS),
 )
-async def list_requests(run: TurnRunId, context: ContextDep) -> Response:
+async def list_requests(run_id: TurnRunId, context: ContextDep) -> Response:
     """List the open requests, each with the JSON Schema of its answer."""
-    return json_response(await open_requests(context, run))
+    return json_response(await open_requests(context, run_id))
 
 
 @router.post(
@@ -131,9 +131,9 @@ async def list_requests(run: TurnRunId, context: ContextDep) -> Response:
     dependencies=[scope_dependency(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
-async def answer_request(run: TurnRunId, body: AnswerBody, context: ContextDep) -> Response:
+async def answer_request(run_id: TurnRunId, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""
-    return json_response(await answer_run_request(context, run, body))
+    return json_response(await answer_run_request(context, run_id, body))
 
 
 @router.post(
@@ -142,9 +142,9 @@ async def answer_request(run: TurnRunId, body: AnswerBody, context: ContextDep) 
     dependencies=[scope_dependency(KeyScope.OPERATE)],
     responses=response_docs(CommandResponse, examples.RUN_CANCELLED),
 )
-async def cancel_turn(run: TurnRunId, context: ContextDep, body: OptionalCommand = None) -> Response:
+async def cancel_turn(run_id: TurnRunId, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Request cancellation of the turn's run; the session stays open."""
-    return json_response(await cancel_run(context, run, body))
+    return json_response(await cancel_run(context, run_id, body))
 
 
 @orchestration_router.get(
@@ -158,20 +158,22 @@ async def stream_orchestration_events(
 ) -> Response:
     """Stream starts, completions and failures of nodes, feedback requests, and the cancellation of the run."""
     cursor = event_cursor(last_event_id, after)
-    run = await run_of_session(context, session_id, cursor=cursor)
-    run_cursor = cursor if cursor is not None and cursor.run == run else None
-    if (run_cursor is None or not run_cursor.is_end) and await has_received_all(context, run, run_cursor):
-        cursor = EventId(run_cursor.position if run_cursor is not None else SubscriptionCursor(START), True, run)
+    run_id = await run_of_session(context, session_id, cursor=cursor)
+    run_cursor = cursor if cursor is not None and cursor.run_id == run_id else None
+    if (run_cursor is None or not run_cursor.is_end) and await has_received_all(context, run_id, run_cursor):
+        cursor = EventId(run_cursor.position if run_cursor is not None else SubscriptionCursor(START), True, run_id)
     return await _stream(session_id, context, cursor, serialize=orchestration_events)
 
 
 async def _stream(
     session_id: str, context: GatewayContext, cursor: EventId | None, *, serialize: EventSerializer = run_events
 ) -> Response:
-    run = await run_of_session(context, session_id, cursor=cursor)
+    run_id = await run_of_session(context, session_id, cursor=cursor)
     # The position in a cursor of another turn is not a position in this run.
-    is_cursor_of_run = cursor is not None and cursor.run == run
-    return await event_stream(context, run, cursor if is_cursor_of_run else None, session_run=run, serialize=serialize)
+    is_cursor_of_run = cursor is not None and cursor.run_id == run_id
+    return await event_stream(
+        context, run_id, cursor if is_cursor_of_run else None, session_run_id=run_id, serialize=serialize
+    )
 
 
 def _public_document(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:

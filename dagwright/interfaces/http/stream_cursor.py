@@ -76,7 +76,7 @@ class StreamCursor:
     """
 
     kind: StreamKind
-    run: str
+    run_id: str
     opening_count: int = 0
     history: SubscriptionCursor = _NO_HISTORY
     run_checksums: str = ""
@@ -90,7 +90,7 @@ class StreamCursor:
         mark_checksum = f"{self.mark.checksum:0{-(-self.mark.bits // 4)}x}"
         text = f"{self.total_characters}.{self.mark.length}.{mark_checksum}.{_quote(self.mark.call_id)}"
         closing = ".".join(filter(None, (str(self.closing_count), self.outcome_checksum)))
-        return f"{_quote(self.run)}/{self.kind}{self.opening_count}/{position}/{text}/{closing}"
+        return f"{_quote(self.run_id)}/{self.kind}{self.opening_count}/{position}/{text}/{closing}"
 
     @classmethod
     def parse(cls, text: str, kind: StreamKind) -> Self:
@@ -100,11 +100,11 @@ class StreamCursor:
             ApiError: it is not the ID of an event in a stream of this kind.
         """
         match = _PATTERN.fullmatch(text)
-        run = unquote(match["run"]) if match is not None else ""
+        run_id = unquote(match["run"]) if match is not None else ""
         if (
             match is None
             or match["kind"] != kind
-            or not run.isprintable()
+            or not run_id.isprintable()
             or int(match["total"]) < int(match["length"])
         ):
             raise _invalid_cursor_error(text)
@@ -116,7 +116,7 @@ class StreamCursor:
         mark = TextMark(unquote(match["call_id"]), int(match["length"]), int(match["check"], 16), bits)
         return cls(
             kind,
-            run,
+            run_id,
             int(match["opening"]),
             history,
             match["checksums"] or "",
@@ -145,14 +145,14 @@ class StreamCursor:
         )
 
     @classmethod
-    def from_sequence_number(cls, number: int, run: str) -> Self:
+    def from_sequence_number(cls, number: int, run_id: str) -> Self:
         """Return the cursor for the `sequence_number` of a response event, without a position in the history.
 
         Raises:
             ApiError: no event has this number.
         """
         if number < RESPONSE_OPENING_EVENTS:
-            return cls(StreamKind.RESPONSE, run, number + 1)
+            return cls(StreamKind.RESPONSE, run_id, number + 1)
         total, low_bits = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
         if total == 0:
             message = (
@@ -161,9 +161,9 @@ class StreamCursor:
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="starting_after")
         if low_bits & _TEXT_FLAG:
             mark = TextMark("", total, low_bits & _TEXT_FLAG - 1, bits=_LOW_BITS - 1)
-            return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total_characters=total, mark=mark)
+            return cls(StreamKind.RESPONSE, run_id, RESPONSE_OPENING_EVENTS, total_characters=total, mark=mark)
         total, closing = (total, 1) if low_bits == 0 else (total - 1, low_bits + 1)
-        return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total_characters=total, closing_count=closing)
+        return cls(StreamKind.RESPONSE, run_id, RESPONSE_OPENING_EVENTS, total_characters=total, closing_count=closing)
 
 
 def cursor_of_headers(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | None:
@@ -179,11 +179,12 @@ def cursor_of_headers(headers: Mapping[str, str], kind: StreamKind) -> StreamCur
     return StreamCursor.parse(text, kind) if text else None
 
 
-def reject_cursor_of_other_run(cursor: StreamCursor | None, run: str) -> None:
+def reject_cursor_of_other_run(cursor: StreamCursor | None, run_id: str) -> None:
     """Raise `ApiError` if a cursor belongs to another run."""
-    if cursor is not None and cursor.run != run:
+    if cursor is not None and cursor.run_id != run_id:
         message = (
-            f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
+            f"{LAST_EVENT_ID_HEADER} is an event id of the run {cursor.run_id!r:.200}, "
+            f"but the request is for {run_id!r:.200}"
         )
         raise ApiError(ErrorCode.INVALID_VALUE, message, param=LAST_EVENT_ID_HEADER)
 

@@ -65,9 +65,9 @@ class OutputForm:
             for error in errors
         ]
 
-    def function_call(self, arguments: str, *, run: str) -> dict[str, Any]:
+    def function_call(self, arguments: str, *, run_id: str) -> dict[str, Any]:
         """Return the call of the function. All gateways return the same call ID."""
-        digest = hashlib.sha256(json.dumps([run, self.function]).encode()).hexdigest()[:24]
+        digest = hashlib.sha256(json.dumps([run_id, self.function]).encode()).hexdigest()[:24]
         return {
             "id": f"call_{digest}",
             "type": "function",

@@ -274,16 +274,18 @@ async def test_path_through_a_sub_plan_that_has_not_started_is_rejected() -> Non
         await feedback_client.request_ref_of("run", "later/ask")
 
 
-def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
-    return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run, id), node or id, path)
+def open_request(id: str, *, run_id: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
+    return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run_id, id), node or id, path)
 
 
 def test_node_path_selects_the_requests_of_its_items_in_all_child_runs() -> None:
-    first_run, second_run = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
+    first_run, second_run = (
+        {"path": "archive/", "run_id": f"run/archive[{number}]", "node": "sum"} for number in (1, 2)
+    )
     requests = [
-        open_request("sum[a]", node="sum", run="run"),
-        open_request("sum[b]#2", node="sum", run="run"),
-        open_request("sums[a]", node="sums", run="run"),
+        open_request("sum[a]", node="sum", run_id="run"),
+        open_request("sum[b]#2", node="sum", run_id="run"),
+        open_request("sums[a]", node="sums", run_id="run"),
         open_request("sum[a]", **first_run),
         open_request("sum[a]", **second_run),
         open_request("sum[b]", **second_run),
@@ -395,12 +397,14 @@ def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
 
 async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     fake_client = FakeFeedbackClient()
-    target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
+    target = AnswerTarget.of("run-1", [open_request("check", run_id=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
     assert (await send_test_answer(fake_client, target, nodes=[1])).is_accepted
     content = {"approved": True, "nodes": [1]}
     assert sorted(fake_client.answers) == [("run-1", "check", content), ("run-2", "check", content)]
     fake_client = FakeFeedbackClient(run_2=FeedbackRejected("ann was first"), run_3=RunClosed("it has ended"))
-    target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
+    target = AnswerTarget.of(
+        "run-1", [open_request("check", run_id=f"run-{number}", path="sub/") for number in (1, 2, 3)]
+    )
     actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     # The answer was accepted neither by all runs nor by none.

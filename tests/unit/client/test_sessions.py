@@ -60,9 +60,9 @@ class _FakeSessions(Sessions):
     async def find_same_run(self, *_: Any) -> StartedRun | None:
         return self._run_with_same_id
 
-    def get_workflow_handle(self, run: str) -> Any:
+    def get_workflow_handle(self, workflow_id: str) -> Any:
         async def describe() -> Any:
-            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self._parent_name))
+            return SimpleNamespace(id=workflow_id, run_id="1", parent_id=session_id(self._parent_name))
 
         return SimpleNamespace(describe=describe)
 

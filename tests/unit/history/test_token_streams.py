@@ -281,9 +281,9 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
 async def test_superseded_text_is_looked_up_only_for_paths_of_turns(path: str, expected: bool) -> None:
     read_runs: list[str] = []
 
-    def open_reader(run: str) -> Any:
+    def open_reader(workflow_id: str) -> Any:
         async def read() -> RunView:
-            read_runs.append(run)
+            read_runs.append(workflow_id)
             return _ended_agent_run(_answer("Four."))
 
         return SimpleNamespace(read=read)

@@ -12,8 +12,8 @@ from dagwright.interfaces.http.request_fields import ChatMessage
 from dagwright.planning.conversation import TurnSummary
 
 
-def parsed_conversation(*messages: Any, run: str | None = None) -> Conversation:
-    return conversation_of([ChatMessage.model_validate(message) for message in messages], run=run)
+def parsed_conversation(*messages: Any, run_id: str | None = None) -> Conversation:
+    return conversation_of([ChatMessage.model_validate(message) for message in messages], run_id=run_id)
 
 
 def user_message(content: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_a
     conversation = parsed_conversation(user_message("a"), weather_call, tool_result("1"))
     assert (conversation.answers, conversation.has_other_results) == ([], True)
     # Without its call, a result is an answer to the run that the request names.
-    assert parsed_conversation(tool_result("1"), run="r").answers == [FeedbackAnswer("1", "r", "yes")]
+    assert parsed_conversation(tool_result("1"), run_id="r").answers == [FeedbackAnswer("1", "r", "yes")]
     assert parsed_conversation(tool_result("1")).has_other_results
 
 

@@ -77,15 +77,15 @@ class _Server:
         await self._confirm_request()
         return StartedRun(run_id, "execution", is_new=True)
 
-    async def session_of(self, run: str) -> None:
-        if run not in (*self.started_runs, "run-asking"):
-            raise RunNotFound(f"there is no run {run!r}")
+    async def session_of(self, run_id: str) -> None:
+        if run_id not in (*self.started_runs, "run-asking"):
+            raise RunNotFound(f"there is no run {run_id!r}")
 
     owner_of = session_of
 
-    async def cancel(self, run: str, actor: Any) -> str:
-        await self.session_of(run)
-        self.cancelled_runs.append(run)
+    async def cancel(self, run_id: str, actor: Any) -> str:
+        await self.session_of(run_id)
+        self.cancelled_runs.append(run_id)
         return "cancelled"
 
     async def used_up_budget_text(self, owner: str) -> str | None:
@@ -94,19 +94,21 @@ class _Server:
     async def count_open_runs(self, owner: str, *, excluded_ids: Any = ()) -> int:
         return 0
 
-    async def _requests_of(self, run: str) -> list[Any]:
-        request_ref = RequestRef(run, "check")
-        return [SimpleNamespace(id="check", document=QUESTION, request_ref=request_ref)] if run == "run-asking" else []
+    async def _requests_of(self, run_id: str) -> list[Any]:
+        request_ref = RequestRef(run_id, "check")
+        return (
+            [SimpleNamespace(id="check", document=QUESTION, request_ref=request_ref)] if run_id == "run-asking" else []
+        )
 
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
         self.received_count += 1
         await self._confirm_request()
         self.answers.append((request_ref.workflow_id, answer.content))
 
-    async def _was_superseded(self, run: str, mark: Any) -> bool:
+    async def _was_superseded(self, run_id: str, mark: Any) -> bool:
         return False
 
-    async def _subscribe(self, run: str, reported: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
+    async def _subscribe(self, run_id: str, reported: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield
 
@@ -149,7 +151,7 @@ def _request(path: str, *, stream: bool, cancel_on_disconnect: bool = False, is_
     if path == RESPONSES:
         message = {"input": "{}"}
     elif is_answer:
-        call = question_call(QUESTION, run="run-asking")
+        call = question_call(QUESTION, run_id="run-asking")
         message["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
         message["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
     fields = {"stream": stream, "session_id": "long", "cancel_on_disconnect": cancel_on_disconnect}
@@ -257,7 +259,7 @@ async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway:
     request = _request(path, stream=True)
     del request["headers"]
     async with gateway.http.stream("POST", path, **request) as response:
-        run = response.headers["x-run-id"]
+        run_id = response.headers["x-run-id"]
         lines = response.aiter_lines()
         while not (id_line := await anext(lines)).startswith("id: "):
             pass
@@ -265,11 +267,11 @@ async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway:
     headers = {"Last-Event-ID": id_line.removeprefix("id: ")}
     async with gateway.http.stream("POST", path, **request, headers=headers) as response:
         ids = (response.headers["x-run-id"], response.headers["x-session-id"])
-        assert (response.status_code, ids) == (200, (run, "long"))
+        assert (response.status_code, ids) == (200, (run_id, "long"))
         gateway.server.previous_turn_ended.set()
-        await eventually(lambda: gateway.server.started_runs == [run])
+        await eventually(lambda: gateway.server.started_runs == [run_id])
     await gateway.context.finish()
-    assert (gateway.server.started_runs, gateway.context.active_starts) == ([run], [])
+    assert (gateway.server.started_runs, gateway.context.active_starts) == ([run_id], [])
 
 
 async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:

@@ -36,12 +36,12 @@ class FakeFeedback:
         self._request, self._error, self._next_request = request, error, next_request
         self.answers: list[Answer] = []
 
-    async def requests_of(self, run: str) -> list[OpenRequest]:
+    async def requests_of(self, run_id: str) -> list[OpenRequest]:
         request_id = self._request["request_id"]
-        return [OpenRequest(self._request, RequestRef(run, request_id), request_id, "")]
+        return [OpenRequest(self._request, RequestRef(run_id, request_id), request_id, "")]
 
-    async def request_ref_of(self, run: str, request: str) -> RequestRef:
-        return RequestRef(run, request)
+    async def request_ref_of(self, run_id: str, request: str) -> RequestRef:
+        return RequestRef(run_id, request)
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         if self._error is not None:
@@ -56,10 +56,10 @@ class FakeFeedback:
 def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyScope) -> GatewayContext:
     """Return the context of the gateway for a caller. The run belongs to ann."""
 
-    async def visible_run(run: str) -> str:
+    async def visible_run(run_id: str) -> str:
         if caller_name != "ann":
-            raise RunNotFound(run)
-        return run
+            raise RunNotFound(run_id)
+        return run_id
 
     caller = Caller(caller_name, frozenset(scopes), key_id="5f0c")
     runs = SimpleNamespace(feedback=fake_feedback)
@@ -103,7 +103,7 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
 
 async def test_nodes_in_an_answer_given_as_a_tool_result_need_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
-    answer = FeedbackAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
+    answer = FeedbackAnswer(call_id(GUIDANCE, run_id="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
         await deliver_answers(gateway_context(fake_feedback, "ann", KeyScope.RUN, KeyScope.ANSWER), [answer], by="ann")
     assert (error.value.status, error.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])

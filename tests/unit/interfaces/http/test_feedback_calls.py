@@ -32,7 +32,7 @@ CITY_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "re
 
 
 def test_call_has_the_request_and_its_run() -> None:
-    call = question_call(request("APPROVAL", tool="pay", arguments={"to": "bob"}), run="run-1")
+    call = question_call(request("APPROVAL", tool="pay", arguments={"to": "bob"}), run_id="run-1")
     arguments = json.loads(call["function"]["arguments"])
     assert (call["type"], call["function"]["name"]) == ("function", "answer_feedback")
     expected = {"run_id": "run-1", "request_id": "check", "type": "APPROVAL", "prompt": "Publish?", "tool": "pay"}
@@ -41,15 +41,19 @@ def test_call_has_the_request_and_its_run() -> None:
 
 
 def test_id_of_a_call_depends_only_on_run_and_request() -> None:
-    first_id = call_id(request("APPROVAL"), run="run-1")
+    first_id = call_id(request("APPROVAL"), run_id="run-1")
     later_request = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
-    assert first_id == call_id(request("APPROVAL"), run="run-1")
-    assert len({first_id, call_id(later_request, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
+    assert first_id == call_id(request("APPROVAL"), run_id="run-1")
+    assert len({first_id, call_id(later_request, run_id="run-1"), call_id(request("APPROVAL"), run_id="run-2")}) == 3
     expected = (True, True, False)
-    assert (len(first_id) <= 40, is_call_id_of(first_id, run="run-1"), is_call_id_of(first_id, run="run-2")) == expected
+    assert (
+        len(first_id) <= 40,
+        is_call_id_of(first_id, run_id="run-1"),
+        is_call_id_of(first_id, run_id="run-2"),
+    ) == expected
     changed_ids = (first_id[:-1], f"{first_id}0", first_id.removeprefix("call_"))
     for invalid_id in ("zzz", "", "call_", "call_ü\ud800", *changed_ids):
-        assert not is_call_id_of(invalid_id, run="run-1"), invalid_id
+        assert not is_call_id_of(invalid_id, run_id="run-1"), invalid_id
 
 
 def test_schema_covers_all_fields_of_an_answer() -> None:
@@ -156,11 +160,11 @@ def test_result_of_an_undeclared_function_is_rejected() -> None:
 
 def test_request_without_a_call_names_the_ways_to_answer() -> None:
     requests = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
-    assert questions_with_hint(requests[:1], run="run-1", allows_calls=True) == "Publish?"
+    assert questions_with_hint(requests[:1], run_id="run-1", allows_calls=True) == "Publish?"
     ways = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
     hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {ways}.)"
-    assert questions_with_hint(requests, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
+    assert questions_with_hint(requests, run_id="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
     hint_for_both = hint.replace("'who'", "'check', 'who'")
-    assert questions_with_hint(requests, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
+    assert questions_with_hint(requests, run_id="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
     assert requests_sent_as_calls(requests, allows_calls=True) == requests[:1]
     assert requests_sent_as_calls(requests, allows_calls=False) == []

@@ -141,10 +141,12 @@ class FakeServer:
         return None
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-        return sum(run_owner == owner and run not in excluded_ids for run, run_owner in self.owners_by_run.items())
+        return sum(
+            run_owner == owner and run_id not in excluded_ids for run_id, run_owner in self.owners_by_run.items()
+        )
 
-    async def exists(self, run: str) -> bool:
-        return run in self.owners_by_run
+    async def exists(self, run_id: str) -> bool:
+        return run_id in self.owners_by_run
 
     is_open = exists
 

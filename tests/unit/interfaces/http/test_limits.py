@@ -94,18 +94,18 @@ class FakeServer:
         await self.may_count.wait()
         return count
 
-    async def is_open(self, run: str) -> bool:
-        return run in self.open_runs
+    async def is_open(self, run_id: str) -> bool:
+        return run_id in self.open_runs
 
     exists = is_open
 
 
-async def try_start(server: FakeServer, quota: RunQuota, run: str) -> bool:
+async def try_start(server: FakeServer, quota: RunQuota, run_id: str) -> bool:
     """Start a run, and return whether its quota allowed it."""
     try:
-        async with quota.reserve(run, cast(Runs, server)):
+        async with quota.reserve(run_id, cast(Runs, server)):
             await asyncio.sleep(0)
-            server.open_runs.add(run)
+            server.open_runs.add(run_id)
     except ApiError as error:
         return error.status != 429
     return True
@@ -142,14 +142,14 @@ async def test_owner_without_budget_starts_no_new_run_until_the_next_day() -> No
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_ended_run_frees_its_slot_even_if_it_was_never_listed(*, is_listed: bool) -> None:
     server, quota = FakeServer(), RunQuota("ann", limit=2)
-    assert [await try_start(server, quota, run) for run in ("a", "b", "c")] == [True, True, False]
+    assert [await try_start(server, quota, run_id) for run_id in ("a", "b", "c")] == [True, True, False]
     if is_listed:
         server.update_list()
         assert not await try_start(server, quota, "c")
     server.open_runs.remove("a")
     if is_listed:
         server.update_list()
-    assert [await try_start(server, quota, run) for run in ("c", "d")] == [True, False]
+    assert [await try_start(server, quota, run_id) for run_id in ("c", "d")] == [True, False]
 
 
 async def test_existing_run_needs_no_slot_and_a_failed_start_frees_its_slot() -> None:
@@ -158,16 +158,16 @@ async def test_existing_run_needs_no_slot_and_a_failed_start_frees_its_slot() ->
         async with quota.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
     assert await asyncio.gather(*(try_start(server, quota, "a") for _ in range(3))) == [True] * 3
-    assert [await try_start(server, quota, run) for run in "ab"] == [True, False]
+    assert [await try_start(server, quota, run_id) for run_id in "ab"] == [True, False]
 
 
 async def test_started_run_counts_once_after_the_server_lists_it() -> None:
     now = [0.0]
     server, quota = FakeServer(), RunQuota("ann", limit=3, clock=lambda: now[0])
-    assert [await try_start(server, quota, run) for run in "ab"] == [True, True]
+    assert [await try_start(server, quota, run_id) for run_id in "ab"] == [True, True]
     server.update_list()
     now[0] = 60.0
-    assert [await try_start(server, quota, run) for run in "cd"] == [True, False]
+    assert [await try_start(server, quota, run_id) for run_id in "cd"] == [True, False]
     assert server.open_runs == {*"abc"}
 
 

@@ -19,11 +19,11 @@ from tests.unit.interfaces.cli.views import scheduler_of, view_of
 from tests.unit.interfaces.http.conftest import async_updates, run_update
 
 ENDED_RUN = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
-ID_AT_EVENT_5 = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
+ID_AT_EVENT_5 = EventId(SubscriptionCursor(Cursor(1, 5)), run_id="run-1")
 
 
 async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
-    texts = orchestration_events(async_updates(*updates), session_run="run-1")
+    texts = orchestration_events(async_updates(*updates), session_run_id="run-1")
     return named_events_of("".join([text async for text in texts]))
 
 

@@ -95,9 +95,9 @@ def test_options_of_a_response_become_options_of_a_completion() -> None:
     assert chat_body.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-@pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
-def test_id_of_a_response_has_its_run_and_model(run: str, model: str) -> None:
-    assert parse_response_id(ResponseRef(run, model).id) == ResponseRef(run, model)
+@pytest.mark.parametrize(("run_id", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
+def test_id_of_a_response_has_its_run_and_model(run_id: str, model: str) -> None:
+    assert parse_response_id(ResponseRef(run_id, model).id) == ResponseRef(run_id, model)
 
 
 @pytest.mark.parametrize("response_id", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
@@ -133,12 +133,12 @@ def test_response_does_not_name_itself_as_the_previous_response() -> None:
 async def test_cancellation_of_a_response_names_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     cancellations: list[Any] = []
 
-    async def cancel(run: str, actor: Any) -> str:
-        cancellations.append((run, actor.by))
-        raise RunClosed(run)
+    async def cancel(run_id: str, actor: Any) -> str:
+        cancellations.append((run_id, actor.by))
+        raise RunClosed(run_id)
 
-    async def visible_run(run: str) -> str:
-        return run
+    async def visible_run(run_id: str) -> str:
+        return run_id
 
     async def current_response(*_: Any) -> dict[str, Any]:
         return {}
@@ -151,7 +151,7 @@ async def test_cancellation_of_a_response_names_the_owner_of_the_key(monkeypatch
     assert cancellations == [("run-1", "ann")]
 
 
-@pytest.mark.parametrize("output_call_id", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
+@pytest.mark.parametrize("output_call_id", ["zzz", call_id(approval_requests(["check"])[0], run_id="run-2")])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_result_of_an_unknown_call_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output_call_id: str, *, stream: bool
@@ -164,7 +164,7 @@ async def test_result_of_an_unknown_call_is_rejected(
     async with scripted_gateway(run, tmp_path) as http:
         rejected_response = await http.post("/v1/responses", json=body)
         # The result for a request that was answered elsewhere meanwhile is skipped.
-        output_item["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
+        output_item["call_id"] = call_id(approval_requests(["answered"])[0], run_id=RUN)
         skipped_response = await http.post("/v1/responses", json=body)
     assert status_and_code_of(rejected_response) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

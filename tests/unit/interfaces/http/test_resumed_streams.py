@@ -199,9 +199,11 @@ class FailingRun(ScriptedRun):
             self.has_failed = True
         return is_first
 
-    async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
+    async def subscribe(
+        self, run_id: str, *, after: SubscriptionCursor | None = None
+    ) -> AsyncGenerator[RunUpdate, None]:
         must_fail, update_count = self._must_fail("update"), 0
-        async with aclosing(super().subscribe(run, after=after)) as updates:
+        async with aclosing(super().subscribe(run_id, after=after)) as updates:
             async for update in updates:
                 yield update
                 update_count += 1

@@ -19,10 +19,10 @@ def _context(session: SessionRecord, **sessions_by_run: str | None) -> Any:
     async def find(_: str) -> SessionView:
         return SessionView(session)
 
-    async def session_of(run: str) -> str | None:
-        if run not in sessions_by_run:
-            raise RunNotFound(f"there is no run {run!r}")
-        return sessions_by_run[run]
+    async def session_of(run_id: str) -> str | None:
+        if run_id not in sessions_by_run:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        return sessions_by_run[run_id]
 
     runs, sessions = SimpleNamespace(session_of=session_of), SimpleNamespace(find=find)
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
@@ -30,9 +30,9 @@ def _context(session: SessionRecord, **sessions_by_run: str | None) -> Any:
 
 def _session(*ended_runs: str, running_run: str) -> SessionRecord:
     session = SessionRecord("main")
-    for run in ended_runs:
-        session.start_turn(TurnStart(run, {}), at=1.0)
-        session.end_turn(run, TurnEnd("completed"), at=2.0)
+    for run_id in ended_runs:
+        session.start_turn(TurnStart(run_id, {}), at=1.0)
+        session.end_turn(run_id, TurnEnd("completed"), at=2.0)
     session.start_turn(TurnStart(running_run, {}), at=3.0)
     return session
 

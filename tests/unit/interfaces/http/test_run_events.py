@@ -25,8 +25,8 @@ VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_c
         ("1-145", EventId(SubscriptionCursor(Cursor(1, 145)))),
         ("2-7w", EventId(SubscriptionCursor(Cursor(2, 7), has_waiting_marks=True))),
         ("1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True)),
-        ("run-1/1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True, run="run-1")),
-        ("a/b/1-9", EventId(SubscriptionCursor(Cursor(1, 9)), run="a/b")),
+        ("run-1/1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True, run_id="run-1")),
+        ("a/b/1-9", EventId(SubscriptionCursor(Cursor(1, 9)), run_id="a/b")),
     ],
 )
 def test_sent_event_id_can_be_parsed(text: str, id: EventId) -> None:

@@ -114,7 +114,7 @@ class FakeRunWithRequest:
 
     async def deliver(self) -> set[tuple[str, str]]:
         context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
-        answer = FeedbackAnswer(call_id(self.requests[0].document, run="run-1"), "run-1", "yes")
+        answer = FeedbackAnswer(call_id(self.requests[0].document, run_id="run-1"), "run-1", "yes")
         return await deliver_answers(context, [answer], by=None)
 
 
@@ -181,12 +181,12 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
         streamed_requests.append((run_request, with_usage))
         return Response()
 
-    async def visible_run(run: str) -> str:
-        return run
+    async def visible_run(run_id: str) -> str:
+        return run_id
 
-    async def session_of(run: str) -> str:
-        if run != "run-1":
-            raise RunNotFound(run)
+    async def session_of(run_id: str) -> str:
+        if run_id != "run-1":
+            raise RunNotFound(run_id)
         return "ann:main"
 
     monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
@@ -198,6 +198,6 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((run_request, with_usage),) = streamed_requests
     options = run_request.options
-    assert (run_request.run, run_request.session, run_request.session_id) == ("run-1", "ann:main", "main")
+    assert (run_request.run_id, run_request.session, run_request.session_id) == ("run-1", "ann:main", "main")
     assert (options.stream_progress, options.cancel_on_disconnect) == (StreamProgress.PROGRESS, False)
     assert (run_request.start, [*run_request.conversation.answers], with_usage) == (None, [], True)

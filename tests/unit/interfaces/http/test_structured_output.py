@@ -160,9 +160,11 @@ def test_output_is_validated_and_valid_json_text_is_unchanged() -> None:
 
 def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
     form = OutputForm(PERSON, "tools", "Person")
-    call = form.function_call('{"name": "Ann"}', run="run-1")
+    call = form.function_call('{"name": "Ann"}', run_id="run-1")
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
-    assert call["id"] == form.function_call("{}", run="run-1")["id"] != form.function_call("{}", run="run-2")["id"]
+    assert (
+        call["id"] == form.function_call("{}", run_id="run-1")["id"] != form.function_call("{}", run_id="run-2")["id"]
+    )
 
 
 def test_structured_output_allows_answer_calls_only_if_their_function_is_declared() -> None:
