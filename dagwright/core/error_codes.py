@@ -37,7 +37,7 @@ class ProblemCode(DescribedCode):
     )
     CYCLE = (
         "cycle",
-        "Nodes depend on each other, or files contain each other.",
+        "Nodes depend on each other, or plan files include each other.",
         "Remove one of the dependencies that the message lists.",
     )
     DUPLICATE_ID = ("duplicate_id", "Two nodes or slots have the same ID.", "Rename one of them.")
@@ -83,7 +83,7 @@ class ProblemCode(DescribedCode):
     NOT_ALLOWED = (
         "not_allowed",
         "The policy does not allow an inline agent of the plan.",
-        "Use an agent with a card, or change the policy.",
+        "Use the name of an existing agent, or change the policy.",
     )
     REPEATED = (
         "repeated",
@@ -119,7 +119,11 @@ class FailureCode(DescribedCode):
         "A call asks a person where this is not possible.",
         "Ask in a node of the plan; `pure` tools cannot ask.",
     )
-    ANSWERS_TOO_LARGE = ("answers_too_large", "The answers to a call are over the limit.", "Ask in nodes of the plan.")
+    ANSWERS_TOO_LARGE = (
+        "answers_too_large",
+        "The answers of people to the requests of one call are over the size limit.",
+        "Ask in nodes of the plan.",
+    )
     TOO_MANY_HUMAN_REQUESTS = (
         "too_many_human_requests",
         "A call makes too many requests to people.",
@@ -172,7 +176,7 @@ class FailureCode(DescribedCode):
     LOOKUP_FAILED = (
         "lookup_failed",
         "A lookup found no entity; an application may define other codes for its lookups.",
-        "Correct the name, or answer the lookup.",
+        "Correct the name. If the lookup asks a person, answer the request.",
     )
     LOW_CONFIDENCE = (
         "low_confidence",
@@ -203,8 +207,16 @@ class FailureCode(DescribedCode):
         "Calls remain that could not be undone.",
         "See `not_compensated` of the document.",
     )
-    NOT_COMPLETED = ("not_completed", "A plan ended without completing.", "Correct its failed nodes.")
-    NOT_STARTED = ("not_started", "The tool was not called, or had not started its change.", "Retry the node.")
+    NOT_COMPLETED = (
+        "not_completed",
+        "A plan did not complete, because a node failed, was cancelled or was blocked.",
+        "Correct the node that the message names.",
+    )
+    NOT_STARTED = (
+        "not_started",
+        "The tool was not called, or it failed before it changed anything.",
+        "Retry the node.",
+    )
     NOTHING_COMPLETED = (
         "nothing_completed",
         "No final node of the plan has completed.",
@@ -276,8 +288,12 @@ class FailureCode(DescribedCode):
     )
     SUB_PLAN_FAILED = ("sub_plan_failed", "The run of a sub-plan failed.", "Correct the node of the sub-plan.")
     TERMINATED = ("terminated", "The execution was terminated.", "Start the run again with `fork`.")
-    TIMED_OUT = ("timed_out", "The execution exceeded its own timeout.", "Start the run again with `fork`.")
-    TIMEOUT = ("timeout", "An attempt took longer than its `timeout`.", "Raise the `timeout`.")
+    TIMED_OUT = (
+        "timed_out",
+        "The run exceeded the execution timeout of its Temporal workflow.",
+        "Start the run again with `fork`.",
+    )
+    TIMEOUT = ("timeout", "An attempt of a node took longer than the `timeout` of the node.", "Raise the `timeout`.")
     TOO_LARGE = ("too_large", "A value is over a limit.", "See [limits](limits.md).")
     TOOL_CHANGED = (
         "tool_changed",
