@@ -228,31 +228,31 @@ class EventMapper:
             yield from self._events_of_task(task, state, moment.facts.tasks[task])
 
     def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_TimedEvent]":
-        reported_state, recorded_state = self._reported_state, (facts.status, state.attempts)
+        reported_state, recorded_state = self._reported_state, (facts.history_status, state.attempts)
         previous_state, reported_state.task_states[task] = reported_state.task_states.get(task), state
         previous_recorded_state = reported_state.recorded_states.get(task)
         reported_state.recorded_states[task] = recorded_state
-        if facts.status in _NOT_STARTED:
+        if facts.history_status in _NOT_STARTED:
             reported_state.started_ids.discard(task)
         else:
             is_restart = (
                 previous_recorded_state is not None
                 and previous_recorded_state[0].is_final
-                and (facts.status is NodeStatus.RUNNING or state.attempts > previous_recorded_state[1])
+                and (facts.history_status is NodeStatus.RUNNING or state.attempts > previous_recorded_state[1])
             )
             if is_restart or (task not in reported_state.started_ids and _has_started(state, facts)):
                 reported_state.started_ids.add(task)
                 yield _timed_start(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
                 yield _timed_live(self._node_event("resumed", task, state, facts))
-        if facts.status.is_final and previous_recorded_state != recorded_state:
-            yield _timed_end(self._node_event(facts.status.value, task, state, facts), facts)
+        if facts.history_status.is_final and previous_recorded_state != recorded_state:
+            yield _timed_end(self._node_event(facts.history_status.value, task, state, facts), facts)
         elif _is_waiting(state) and state != previous_state:
             yield _timed_live(self._node_event("waiting", task, state, facts))
 
     def _node_event(self, kind: str, task: str, state: TaskState, facts: TaskFacts) -> NodeEvent:
         is_start = kind == "started"
-        at = facts.started_at if is_start else facts.ended_at if facts.status.is_final else None
+        at = facts.started_at if is_start else facts.ended_at if facts.history_status.is_final else None
         return NodeEvent(
             type=cast("NodeEventType", f"node.{kind}"),
             run_id=self._run_id,
@@ -405,4 +405,4 @@ def _key_of_request(request_id: str, view: "RunView", *, at: float, rank: int) -
 
 
 def _has_started(state: TaskState, facts: TaskFacts) -> bool:
-    return facts.status is NodeStatus.RUNNING or state.attempts > 0 or facts.started_at is not None
+    return facts.history_status is NodeStatus.RUNNING or state.attempts > 0 or facts.started_at is not None

@@ -14,18 +14,29 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 
+class TaskState(NamedTuple):
+    """Fields of a node or item that change while the run continues."""
+
+    status: NodeStatus
+    attempts: int
+    reason: str | None
+
+
 class TaskFacts(NamedTuple):
-    """Facts of a node or item that client events report in addition to its state; times are seconds since the epoch.
+    """Facts of a node or item for the events that are sent to clients, in addition to `TaskState`.
+
+    Times are seconds since the epoch.
 
     Args:
         number: number of the node in the plan.
         item: number of the item; `None` for a node.
-        status: status in the history, which does not show whether a worker serves the node.
+        history_status: status as the history shows it. If the task waits for a worker, `TaskState.status` is `waiting`
+            instead.
     """
 
     number: int
     item: int | None
-    status: NodeStatus
+    history_status: NodeStatus
     title: str | None
     tool: str
     started_at: float | None
@@ -35,7 +46,7 @@ class TaskFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MomentFacts:
-    """Facts of a run at one moment, without the states of its nodes.
+    """Facts of a run at one moment, in addition to the `TaskState` of each node and item.
 
     Args:
         tasks: facts of nodes and items.
@@ -64,7 +75,8 @@ def facts_of(
     """Copy the facts of some tasks.
 
     Args:
-        history_statuses: task id -> status in the history, for tasks that are marked as waiting for a worker.
+        history_statuses: task id -> status as the history shows it. Contains only tasks that wait for a worker: the
+            records of such tasks have the status `waiting` instead.
         previous: facts of the run at an earlier moment. If the requests have not changed, the result shares
             the mappings of requests with `previous`.
     """
@@ -91,14 +103,6 @@ def _facts(scheduler: "RunScheduler", task: str, history_status: NodeStatus | No
     return TaskFacts(
         ref.node, ref.item, history_status or record.status, node.title, node.tool, started_at, ended_at, record.error
     )
-
-
-class TaskState(NamedTuple):
-    """Fields of a node or item that change while the run continues."""
-
-    status: NodeStatus
-    attempts: int
-    reason: str | None
 
 
 def states_of(scheduler: "RunScheduler | None") -> dict[str, TaskState]:
@@ -129,7 +133,8 @@ def has_started(state: TaskState, record: Record) -> bool:
     """
     if state.status is NodeStatus.RUNNING or state.attempts:
         return True
-    # If a waiting task has started later, the record has the time of that later start.
+    # If the task waited at the moment of `state` but no longer waits in `record`, then `record.started_at` may be later
+    # than the moment of `state`.
     started_at_is_valid = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
     return (
         started_at_is_valid
