@@ -210,7 +210,7 @@ def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[s
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output_form is not None and outcome.output_form.function is not None:
         return [outcome.output_form.function_call(outcome.text, run_id=run_request.run_id)]
-    return [question_call(request, run_id=run_request.run_id) for request in outcome.requests_as_calls]
+    return [question_call(request, run_id=run_request.run_id) for request in outcome.requests_as_tool_calls]
 
 
 def _finish_reason(outcome: RunOutcome) -> str:
@@ -218,7 +218,7 @@ def _finish_reason(outcome: RunOutcome) -> str:
     is_call_chosen_by_model = (
         outcome.output_form is not None and outcome.has_answer_as_call and not outcome.output_form.is_named
     )
-    return "tool_calls" if outcome.requests_as_calls or is_call_chosen_by_model else "stop"
+    return "tool_calls" if outcome.requests_as_tool_calls or is_call_chosen_by_model else "stop"
 
 
 # Streamed answers of a run.

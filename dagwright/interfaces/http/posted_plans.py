@@ -58,10 +58,10 @@ async def run_plan_check(
     return result[0]
 
 
-def reject_forbidden_nodes(
-    context: "GatewayContext", content: Mapping[str, Any], answerable_requests: MayAnswer
+def reject_forbidden_added_nodes(
+    context: "GatewayContext", content: Mapping[str, Any], *, answerable_requests: MayAnswer
 ) -> None:
-    """Raise `ApiError` if an answer has nodes that the caller may not add to the run.
+    """Raise `ApiError` if an answer adds nodes to the run, and the caller may not add nodes.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
     """
@@ -83,10 +83,10 @@ def reject_forbidden_nodes(
     raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message, param="answer")
 
 
-async def nodes_with_tools(
+async def added_nodes_with_tools(
     context: "GatewayContext", request_ref: RequestRef, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the nodes of an answer with the declarations of their tools."""
+    """Return the nodes that an answer adds to the run, with the declarations of their tools."""
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}

@@ -335,7 +335,7 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run_
     The answer is a text, followed by a call for each question that the client receives as a call. If the client
     requires the answer as a call of one of the client's functions, the answer is only this call.
     """
-    calls = [question_call(request, run_id=run_id) for request in outcome.requests_as_calls]
+    calls = [question_call(request, run_id=run_id) for request in outcome.requests_as_tool_calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, answer_id=run_id)]
     if outcome.output_form is not None and outcome.has_answer_as_call:
         items, calls = [], [outcome.output_form.function_call(outcome.text, run_id=run_id)]

@@ -31,7 +31,7 @@ from dagwright.interfaces.http.feedback_calls import (
     questions_with_hint,
     requests_sent_as_calls,
 )
-from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_forbidden_nodes
+from dagwright.interfaces.http.posted_plans import added_nodes_with_tools, reject_forbidden_added_nodes
 from dagwright.interfaces.http.run_starts import headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
@@ -77,17 +77,17 @@ class RunOutcome:
         text: the answer, or the text of the questions.
         requests: open requests; none if the run has ended.
         usage: usage of the run so far, in OpenAI's form.
-        run_fields: the object `dagwright` of the answer.
+        run_fields: the JSON object under the key `dagwright` of the HTTP response.
+        requests_as_tool_calls: requests that the client receives as tool calls and may answer with tool results.
+        output_form: form of the answer; `None` for text and for questions.
     """
 
     text: str
     requests: Sequence[RequestDocument]
     usage: Mapping[str, Any]
     run_fields: Mapping[str, Any]
-    requests_as_calls: Sequence[RequestDocument] = ()
-    """The requests that the client may answer with a call result."""
+    requests_as_tool_calls: Sequence[RequestDocument] = ()
     output_form: OutputForm | None = None
-    """Form of the answer; `None` for text and for questions."""
 
     @property
     def has_answer_as_call(self) -> bool:
@@ -130,12 +130,12 @@ async def outcome_of(
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = open_request_documents(moment.requests, run_id=run_id)
         message = questions_with_hint(moment.requests, run_id=run_id, allows_calls=form.allows_calls)
-        requests_as_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
-        if form.output_form is not None and len(requests_as_calls) < len(moment.requests):
+        requests_as_tool_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
+        if form.output_form is not None and len(requests_as_tool_calls) < len(moment.requests):
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run_id, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
-        return RunOutcome(message, moment.requests, usage_json(usage), run_fields, requests_as_calls)
+        return RunOutcome(message, moment.requests, usage_json(usage), run_fields, requests_as_tool_calls)
     document = await context.runs.document(view)
     if session is not None:
         # The next turn needs the results that this turn saves in the session.
@@ -170,7 +170,7 @@ def _format_structured_output(form: OutputForm, document: Mapping[str, Any], run
 
 
 def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the object `dagwright` of an answer.
+    """Return the JSON object under the key `dagwright` of an HTTP response.
 
     Args:
         error: error of a run that has an answer in spite of failures.
@@ -206,18 +206,18 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     """Return the error of a run without an answer. Clients do not retry its HTTP status.
 
     Args:
-        run_fields: the object `dagwright` of an answer.
+        run_fields: the JSON object under the key `dagwright` of the HTTP response.
     """
     run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
         # The first note has the actor of the cancellation.
         cancellation_messages = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
-        code, outcome = "run_cancelled", f"was {cancellation_messages[0] if cancellation_messages else 'cancelled'}"
+        code, end_text = "run_cancelled", f"was {cancellation_messages[0] if cancellation_messages else 'cancelled'}"
     else:
-        reason = end_of_turn(document).outcome
-        code, outcome = str(error.get("code") or "run_failed"), f"failed{f': {reason}' if reason else ''}"
+        failure_text = end_of_turn(document).outcome
+        code, end_text = str(error.get("code") or "run_failed"), f"failed{f': {failure_text}' if failure_text else ''}"
     message = (
-        f"the run {run!r} {outcome}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
+        f"the run {run!r} {end_text}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     )
     headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
     return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED_STATUS, type=RUN_ERROR)
@@ -251,9 +251,10 @@ async def deliver_answers(
         if (request := await _open_request(context, answer)) is None:
             continue
         content = parse_answer(request.document, answer.text)
-        reject_forbidden_nodes(context, content, context.caller.answerable_requests)
+        # An answer may contain nodes, which are added to the plan of the run.
+        reject_forbidden_added_nodes(context, content, answerable_requests=context.caller.answerable_requests)
         try:
-            content |= await nodes_with_tools(context, request.request_ref, content)
+            content |= await added_nodes_with_tools(context, request.request_ref, content)
             sent_answer = Answer(content, by, source="tool_result", may_answer=context.caller.answerable_requests)
             await context.runs.feedback.answer(request.request_ref, sent_answer)
         except (FeedbackRejected, RunClosed):

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.list_pages import next_page_fields
-from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_forbidden_nodes
+from dagwright.interfaces.http.posted_plans import added_nodes_with_tools, reject_forbidden_added_nodes
 from dagwright.interfaces.http.run_models import AnswerBody, CommandBody
 
 if TYPE_CHECKING:
@@ -130,12 +130,12 @@ async def answer_run_request(context: "GatewayContext", run_id: str, body: Answe
             ErrorCode.NOT_FOUND, f"the run {run_id!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = answer_content(target_requests[0].document if target_requests else None, body)
-    reject_forbidden_nodes(context, content, answerable_requests)
+    reject_forbidden_added_nodes(context, content, answerable_requests=answerable_requests)
     if content.get("nodes") and len(target_requests) > 1:
         raise _invalid_answer_error("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extra_content(request_ref: RequestRef) -> Mapping[str, Any]:
-        return await nodes_with_tools(context, request_ref, content)
+        return await added_nodes_with_tools(context, request_ref, content)
 
     by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=answerable_requests)
