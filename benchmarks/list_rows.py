@@ -18,7 +18,7 @@ from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.sessions import Sessions
 from dagwright.core.boundary import wire
-from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_attributes import attributes_from_memo
 
 WAITING_RUNS = 10_000
 LIST_GOAL_S = 0.5
@@ -123,7 +123,7 @@ async def _start_waiting_run(client: Client, number: int) -> None:
                 SearchAttributePair(_STATE, "waiting"),
                 SearchAttributePair(_PROGRESS, "1/3"),
                 SearchAttributePair(_AWAITING, [assignee or "anyone"]),
-                *identifying_pairs(memo),
+                *attributes_from_memo(memo),
             ]
         ),
     )

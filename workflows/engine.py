@@ -106,9 +106,13 @@ class Engine:
         """Task ID -> handle of its call. An abandoned call is removed, so that its end is ignored."""
         self._cancelling_calls: dict[str, str] = {}
         """Task that is being cancelled while the run continues -> ID of its call."""
-        self._unrecorded_task: str | None = None
-        """Task that failed, was cancelled or opened a request, if no Temporal command has been issued since."""
-        self._handled_end_count, self._handled_request_count = len(scheduler.state.ended_numbers), 0
+        self._task_without_command: str | None = None
+        """Last task that failed, was cancelled or opened a request. `None` once a later Temporal command was issued.
+
+        `_record_change` has the reason why such a command is needed.
+        """
+        self._checked_end_count, self._checked_request_count = len(scheduler.state.ended_numbers), 0
+        """Numbers of ends and of requests that `_update_task_without_command` has already checked."""
         self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.receive_sub_plan_end, scheduler=scheduler, add_note=add_note)
@@ -174,8 +178,9 @@ class Engine:
             at = self._apply_events()
             while not self.scheduler.is_finished:
                 history_use = self._history_use()
+                # A stopped scheduler starts no new tasks, but tasks may still be running.
                 if self.scheduler.is_stopped:
-                    if not await self._stop():
+                    if not await self._cancel_running_tasks():
                         return
                     self._sub_plans.accept_new_sub_plans()
                 elif self._should_continue_as_new(history_use):
@@ -208,7 +213,8 @@ class Engine:
     def is_last_execution(self) -> bool:
         """Whether no other execution can follow.
 
-        If so, only the result of the run has the nodes that were added last.
+        In the last execution, no next execution receives the nodes that were added last, so only the result of the run
+        has these nodes.
         """
         return self._limits.is_last_execution
 
@@ -228,7 +234,7 @@ class Engine:
         await workflow.wait_condition(lambda: True)
         self._apply_events()
         self.scheduler.close(now_s(), reason=reason)
-        await self._stop()
+        await self._cancel_running_tasks()
 
     async def finish_notifications(self) -> None:
         """Send the remaining notifications to the webhook after the end; this takes a few seconds at most."""
@@ -308,9 +314,10 @@ class Engine:
     def _set_request_timer(self) -> None:
         """Keep one timer for the earliest due time, while a request is open or a task is being cancelled.
 
-        A timer that fires too early finds nothing due. A timer without a deadline has two uses. It shows the wait in
-        the Temporal UI. And it is a Temporal command: a worker that has evicted the run may merge a workflow task
-        without commands with the next workflow task, and would then validate an answer before the request is known.
+        A timer that fires too early finds nothing due. A timer is also kept if nothing has a due time, for two reasons.
+        The timer shows the wait in the Temporal UI. And the timer is a Temporal command: a worker that has evicted the
+        run may merge a workflow task that has no commands into the next workflow task. The worker would then validate
+        an answer before the request is known.
         """
         due_at = self.scheduler.next_timer
         if due_at is None and not self.scheduler.features.feedback.requests.open:
@@ -320,7 +327,7 @@ class Engine:
         if self._request_timer.at is not None and self._request_timer.at <= timer_at:
             return
         self._request_timer.set(timer_at)
-        self._clear_unrecorded_task()
+        self._clear_task_without_command()
 
     def _note_rejections(self) -> None:
         for rejection in self.scheduler.features.feedback.requests.take_rejections():
@@ -359,13 +366,14 @@ class Engine:
         """
         sent_bytes = 0
         while (ready_call := self._next_call(history_use, at)) is not None or self._call_batches.has_added_calls:
-            self._clear_unrecorded_task()
+            self._clear_task_without_command()
             if ready_call is None:
                 sent_bytes += self._start_batch(at)
             elif not self._call_batches.add(ready_call, at=at):
                 sent_bytes += self._start(ready_call)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
-                # Temporal commands are only sent at the end of a workflow task, and only a timer causes the next task.
+                # Temporal commands are only sent when the workflow task ends. The timer ends this workflow task, and
+                # starts another immediately.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, history_use, at = 0, self._history_use(), self._apply_events()
                 self._prepared_calls += self._call_batches.pop_added_calls()
@@ -425,7 +433,7 @@ class Engine:
     # Ending.
 
     def _end_batch(self, batch: StartedBatch, at: float) -> None:
-        """Apply the result of a call batch. Detached calls get separate activities."""
+        """Apply the result of a call batch. Calls without a result start again, outside the batch."""
         handle = batch.handle
         calls = [ready_call for ready_call in batch.calls if self._handles.get(ready_call.task.id) is handle]
         for ready_call in calls:
@@ -470,7 +478,7 @@ class Engine:
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)
         if task.ref.item is not None:
-            self._unrecorded_task = task.id
+            self._task_without_command = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
@@ -488,37 +496,37 @@ class Engine:
         handle.add_done_callback(lambda done: self.push(partial(self._end_store_wait, ready_call, done)))
 
     def _end_sub_plan(self, end: SubPlanEnd, at: float) -> None:
-        self._sub_plans.forget(end.task)
+        self._sub_plans.forget(end.call_id)
         apply_sub_plan_end(self.scheduler, end, at=at)
 
-    def _update_unrecorded_task(self) -> None:
+    def _update_task_without_command(self) -> None:
         """Store the last task that has failed, was cancelled or opened a request since this method was last called."""
         ended_numbers = self.scheduler.state.ended_numbers
-        for number in ended_numbers[self._handled_end_count :]:
+        for number in ended_numbers[self._checked_end_count :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-                self._unrecorded_task = self.scheduler.plan.nodes[number].id
-        self._handled_end_count = len(ended_numbers)
+                self._task_without_command = self.scheduler.plan.nodes[number].id
+        self._checked_end_count = len(ended_numbers)
         requests = self.scheduler.features.feedback.requests
-        if requests.opened_count > self._handled_request_count and requests.open:
-            self._unrecorded_task = next(reversed(requests.open))
-        self._handled_request_count = requests.opened_count
+        if requests.opened_count > self._checked_request_count and requests.open:
+            self._task_without_command = next(reversed(requests.open))
+        self._checked_request_count = requests.opened_count
 
-    def _clear_unrecorded_task(self) -> None:
-        """Record that a Temporal command follows the last failure, cancellation or request."""
-        self._update_unrecorded_task()
-        self._unrecorded_task = None
+    def _clear_task_without_command(self) -> None:
+        """Set `_task_without_command` to `None`, because the caller issues a Temporal command."""
+        self._update_task_without_command()
+        self._task_without_command = None
 
     def _record_change(self) -> None:
         """Issue a Temporal command if a task failed or opened a request and nothing started.
 
-        A worker that has evicted the run may merge a workflow task without commands with the next workflow task. An
-        update in that task would then be validated before the failure or the request is known, and rejected
-        permanently.
+        A worker that has evicted the run may merge a workflow task that has no commands into the next workflow task. An
+        update in the next workflow task would then be validated before the failure or the request is known, and
+        rejected permanently.
         """
-        self._update_unrecorded_task()
-        if self._unrecorded_task is not None:
-            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded_task})
-            self._unrecorded_task = None
+        self._update_task_without_command()
+        if self._task_without_command is not None:
+            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._task_without_command})
+            self._task_without_command = None
 
     # Stopping.
 
@@ -545,7 +553,7 @@ class Engine:
             self._handles.pop(task_id, None)
             self._sub_plans.forget(call_id)
 
-    async def _stop(self) -> bool:
+    async def _cancel_running_tasks(self) -> bool:
         """Cancel running tasks and wait for them, up to a deadline; return whether the run continues.
 
         A run with compensation continues by compensating its calls.

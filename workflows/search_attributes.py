@@ -25,7 +25,7 @@ from dagwright.protocol.listings import (
     requests_to_json,
     requests_version,
 )
-from dagwright.protocol.run_attributes import PROGRESS, STATE, identifying_pairs
+from dagwright.protocol.run_attributes import PROGRESS, STATE, attributes_from_memo
 
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
@@ -44,11 +44,12 @@ class SearchAttributes:
         self._state = attributes.get(STATE)
         self._assignees = list(attributes.get(_AWAITING) or ())
         self._progress = attributes.get(PROGRESS)
-        # The memo may have the requests of the previous execution; the requests are written again.
+        # The memo may have the requests of the previous execution. `None` differs from every version, so the next
+        # `publish` writes the requests again.
         self._requests: RequestsVersion | None = None if self._assignees else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
-        self._tags: Mapping[str, Any] = {}
-        """Memo field of the tags, if the client that started the run has set no search attributes."""
+        self._tags_to_write: Mapping[str, Any] = {}
+        """Memo field of the tags that the next write sets as search attributes; empty if the tags are set already."""
         self._are_defined = self._state is not None
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
@@ -63,7 +64,7 @@ class SearchAttributes:
             memo: memo of the run.
         """
         if not self._are_defined:
-            self._are_defined, self._tags = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
+            self._are_defined, self._tags_to_write = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
 
     def publish(
         self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
@@ -76,7 +77,8 @@ class SearchAttributes:
         if not self._are_defined:
             return
         if self._written_at is None and self._state is not None:
-            # The client that started the run has set the attributes, so a change may be written at once.
+            # The start of the run has set the attributes. The first change may be written without a pause after the
+            # start.
             self._written_at = at - MIN_SEARCH_UPDATE_PAUSE_S
         assignees, requests = awaited_assignees(scheduler), requests_version(scheduler)
         if (status, assignees, requests) == (self._state, self._assignees, self._requests):
@@ -84,11 +86,12 @@ class SearchAttributes:
                 self._written_at = at
                 self._write(status, assignees, progress=str(progress_of(scheduler)))
             return
-        is_first_request = bool(assignees) and not self._assignees
-        if self._timer is not None and not is_first_request:
+        # Also true for the first assignee after a time without assignees.
+        is_first_assignee = bool(assignees) and not self._assignees
+        if self._timer is not None and not is_first_assignee:
             return
         remaining_s = (
-            0.0 if self._written_at is None or is_first_request else self._written_at + MIN_SEARCH_UPDATE_PAUSE_S - at
+            0.0 if self._written_at is None or is_first_assignee else self._written_at + MIN_SEARCH_UPDATE_PAUSE_S - at
         )
         if remaining_s > 0:
             self._write_later(remaining_s, wake)
@@ -140,8 +143,13 @@ class SearchAttributes:
             updates.append(PROGRESS.value_set(progress))
         if assignees != self._assignees:
             updates.append(_AWAITING.value_set(assignees) if assignees else _AWAITING.value_unset())
-        pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._tags)]
+        pairs: list[SearchAttributePair[Any]] = [*attributes_from_memo(self._tags_to_write)]
         updates += [pair.key.value_set(pair.value) for pair in pairs]
-        self._state, self._assignees, self._progress, self._tags = state, assignees, progress or self._progress, {}
+        self._state, self._assignees, self._progress, self._tags_to_write = (
+            state,
+            assignees,
+            progress or self._progress,
+            {},
+        )
         if updates:
             workflow.upsert_search_attributes(updates)

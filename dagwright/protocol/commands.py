@@ -425,9 +425,9 @@ def read_sub_plan_report(read_message: ReadMessage, notes: Notes) -> SubPlanEnd 
 
 def accept_sub_plan_report(end: SubPlanEnd, scheduler: "RunScheduler", notes: Notes) -> bool:
     """Return whether a report is about a sub-plan of this run; add a note about any other report."""
-    if sub_plan_task(scheduler, end.task) is not None:
+    if sub_plan_task(scheduler, end.call_id) is not None:
         return True
-    notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
+    notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.call_id[:200]!r} is not a sub-plan of this run")
     return False
 
 

@@ -98,7 +98,7 @@ class SubPlanEnd:
     """Report of a sub-plan: the payload of `sub_plan_ended`.
 
     Args:
-        task: id of the call that started the sub-plan: `archive`, or `archive#2` after a retry.
+        call_id: id of the call that started the sub-plan: `archive`, or `archive#2` after a retry.
         map_batch: for the run of a map batch, the end of its items, as decoded by `map_batch_runs`.
         usage: usage of models by the sub-plan; `agents` is the part of each agent.
         lineage: lineage of the sub-plan; for the run of an agent, with its calls.
@@ -106,7 +106,7 @@ class SubPlanEnd:
             of the sub-plan; `{}` if the sub-plan has no effects, `None` if its effects are unknown.
     """
 
-    task: str
+    call_id: str
     status: str
     output: Any
     error: Mapping[str, Any] | None
@@ -131,7 +131,7 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
     except ValueError as unreadable:
         raise MessageInvalid(f"invalid output of a sub-plan: {unreadable}") from None
     return SubPlanEnd(
-        task=message["task"],
+        call_id=message["task"],
         status=str(message.get("status")),
         output=output,
         error=error if isinstance(error, Mapping) else None,

@@ -376,7 +376,7 @@ def sub_plan_ends_from_payload(payload: Payload, calls: Mapping[str, str]) -> li
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
     """Handle the end of a sub-plan; ignore an end whose call has ended or is not the last call of its task."""
-    task_id = sub_plan_task(scheduler, end.task)
+    task_id = sub_plan_task(scheduler, end.call_id)
     if task_id is None:
         return
     if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:

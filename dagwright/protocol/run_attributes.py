@@ -24,8 +24,8 @@ _TEXTS = (
 """Search attribute -> memo field with its text."""
 
 
-def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
-    """Return the attributes of a run from its memo.
+def attributes_from_memo(memo: Mapping[str, Any]) -> list[Pair]:
+    """Return the search attributes that are made from the memo of a run: title, template, owner and tags.
 
     Args:
         memo: memo of the run; its values may be of any type.
@@ -49,7 +49,7 @@ def attributes_at_start(memo: Mapping[str, Any], *, missing_attributes: Collecti
         missing_attributes: search attributes that the namespace lacks. If an attribute is missing, no attribute is
             set: a run that has `STATE` would also write the missing attribute, and fail.
     """
-    pairs = [] if missing_attributes else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
+    pairs = [] if missing_attributes else [SearchAttributePair(STATE, "running"), *attributes_from_memo(memo)]
     return TypedSearchAttributes(pairs)
 
 

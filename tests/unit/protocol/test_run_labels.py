@@ -9,7 +9,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import MapBatch, Task, TaskRef
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
+from dagwright.protocol.run_attributes import attributes_at_start, attributes_from_memo
 from dagwright.protocol.run_labels import (
     MAX_KEYWORD_CHARACTERS,
     MAX_TAGS,
@@ -65,7 +65,7 @@ def test_attributes_from_any_memo_are_within_the_limits_of_the_server() -> None:
         wire.MEMO_TEMPLATE: ["no text"],
         wire.MEMO_TAGS: {f"t{number}": "\ud800" * 300 for number in range(30)},
     }
-    title, tags = [pair.value for pair in identifying_pairs(memo)]
+    title, tags = [pair.value for pair in attributes_from_memo(memo)]
     assert title == "t" * MAX_KEYWORD_CHARACTERS
     # The server accepts 2,048 bytes of JSON per attribute, and fails a workflow that writes more.
     assert 0 < len(tags) < MAX_TAGS
