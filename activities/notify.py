@@ -135,6 +135,7 @@ def _reason_of(error: Exception) -> str:
 
 def _body_of(notification: Notification, *, title: Any, ui_url: str | None) -> dict[str, Any]:
     info, request = activity.info(), notification["request"]
+    # `run_id` is Temporal's workflow ID, and `execution_id` is Temporal's run ID.
     workflow_id = request["run_id"]
     page = f"{ui_url}/namespaces/{quote(info.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}"
     return {

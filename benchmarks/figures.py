@@ -82,7 +82,7 @@ def save_figures(figures: Sequence[Figure], folder: Path, *, name: str, pair_cou
     """Write `<name>.json` and `<name>.md`.
 
     Args:
-        pair_count: number of pairs of measurements: one of Dagwright, and one of the other side of the ratio.
+        pair_count: number of pairs; each pair has one measurement of each of the two sides that are compared.
     """
     rows = [figure_to_json(figure) for figure in figures]
     save_document(

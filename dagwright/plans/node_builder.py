@@ -1,10 +1,10 @@
 """Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
 The checks cover the node's handles, and everything that `Plan.check` can check without the rest of the plan.
-`Plan.check` finds the other problems: unknown nodes in texts, cycles, unknown tools.
+`Plan.check` finds the other problems: cycles, unknown tools, and unknown nodes in strings such as `{{a.result}}`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,18 +86,17 @@ class NodeBuilder:
                 document, uses, owner=self.owner, values=self.values, tools=self.tools
             )
         except PlanInvalid as invalid:
-            raise PlanInvalid(self._with_node_pointers(invalid.problems, node_id)) from None
+            problems_in_node = map(relative_to_node, invalid.problems)
+            raise PlanInvalid(self._with_pointers_into_plan(problems_in_node, node_id)) from None
         if problems:
-            raise PlanInvalid(self._with_node_pointers(problems, inspection.node.id))
+            raise PlanInvalid(self._with_pointers_into_plan(problems, inspection.node.id))
         schema = self.values.add(inspection.node, tools=inspection.tools, sub_plan=inspection.sub_plan)
         return document, NodeHandle(inspection.node.id, owner=self.owner, schema=schema)
 
-    def _with_node_pointers(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
+    def _with_pointers_into_plan(self, problems: Iterable[Problem], node_id: str) -> list[Problem]:
+        """Replace the pointers of problems, which are relative to the node, by pointers into the plan."""
         base = pointer("nodes", self.index)
-        return [
-            replace(problem, pointer=base + problem.pointer, node=node_id)
-            for problem in map(relative_to_node, problems)
-        ]
+        return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in problems]
 
     def _new_id(self, given_id: str | None, name: str) -> str:
         if given_id is None:
@@ -134,7 +133,10 @@ _OPTION_ALIASES = {"depends_on": "needs", "after": "needs"}
 _FIELDS_WITH_REFERENCES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
 """Fields in which references are replaced when the plan runs."""
 _NO_NEEDS = ()
-"""Default of `needs`. An explicit `needs=()` is the same object, so it does not count as passed either."""
+"""Default of the option `needs`. An option that is this object counts as not passed.
+
+Python has only one empty tuple, so an explicit `needs=()` also counts as not passed.
+"""
 
 
 def inspect_added_node(

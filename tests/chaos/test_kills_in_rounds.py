@@ -62,7 +62,8 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
 async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    # The model holds the responses with these indexes until the worker is dead.
+    # The worker is killed during the model calls with these numbers. The model holds its response until the worker is
+    # dead. The response is `_LOST_RESPONSE` instead of the entry in `script`. The next entry answers the repeated call.
     release_events = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = [
         "Make them.",

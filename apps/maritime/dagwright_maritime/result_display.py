@@ -46,6 +46,7 @@ def _results_text(results: EsResults, rows: int) -> str:
     parts = []
     if results.aggregations:
         parts.append(group_tables(results.aggregations, rows=rows))
+        # `group` is the name of the grouping, or empty; `groups` is the number of groups.
         parts += [
             f"{gap.metric} is available for {gap.with_value} of {gap.groups} groups."
             if gap.group
@@ -58,7 +59,10 @@ def _results_text(results: EsResults, rows: int) -> str:
 
 
 def _page_text(results: EsResults, rows: int) -> str:
-    """Return the documents of a page, and their number; the number on earlier pages is unknown."""
+    """Return the documents of a page as a table, and a summary.
+
+    The summary has no range such as "21 to 40 of 90", because the number of documents on earlier pages is unknown.
+    """
     hits = results.hits[:rows]
     count, shown_count = len(results.hits), len(hits) if any(hits) else 0
     match_note = "" if results.total is None else f" {results.total:,} match in all."

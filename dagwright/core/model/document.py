@@ -1,7 +1,7 @@
-"""Output of every dialect: a plan in Dagwright's own dialect, which is not checked yet.
+"""A plan document after its conversion to Dagwright's own plan format, before validation.
 
-The output also maps positions in the plan to positions in the document as written, so that problem reports can refer to
-the document as written.
+A dialect is a format in which plans are written. The conversion from a dialect also maps positions in the converted
+plan to positions in the document as written, so that problem reports can refer to the document as written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,19 +14,19 @@ from dagwright.core.expressions.references import Lookup, Reference
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Output of a dialect for one document.
+    """Result of the conversion of one document.
 
     Args:
-        plan: the plan in Dagwright's own dialect, as JSON, not validated.
-        dialect: name of the dialect, such as `plan` or `tasks`.
+        plan: the plan in Dagwright's own plan format, as JSON, not validated.
+        dialect: name of the dialect in which the document is written, such as `tasks`, or `plan` for the plan format.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
-        bindings: (node index, argument key) -> the reference whose value the argument gets. Contains only
-            references that Dagwright's own dialect cannot express. In place of such a reference, `plan` has null. In
-            place of an `@` name of the session, `plan` has the value of the name, which is used for arguments that take
-            no entity.
-        problems: errors that the dialect itself found, with pointers into the document as written.
-        notes: notes of the dialect about a valid document.
+        bindings: (node index, argument key) -> the reference from which the argument gets its value. Contains only
+            references that the plan format cannot express. `plan` has null for such an argument, with one exception: if
+            the argument is a name of the session, such as `@order`, `plan` has the value of the name. An argument that
+            does not accept an entity gets this value, and its binding is ignored.
+        problems: errors that were found during the conversion, with pointers into the document as written.
+        notes: notes about a valid document.
         sub_documents: node index -> the document of the node's sub-plan. Its pointers are also in `pointers` of the
             parent document.
         worker_tool_nodes: indices of the nodes whose tool is a worker tool, so that their results are WorkerResults.

@@ -31,7 +31,8 @@ from typing import Any
 from dagwright.tools import WorkerResult, worker_tool
 
 
-# Example of a source, such as a search. If you have a source, delete this tool and use a slot of your source.
+# Example of a tool that supplies the values for the worker tool below, as a search would.
+# If one of your tools already fills a slot with such values, delete this tool, and name that slot in `requires` below.
 # `support`: its output is for other worker tools, not for the answer.
 @worker_tool(
     preconditions=["The user gives a text and asks about its words."],
@@ -137,12 +138,13 @@ def _check_name(name: str) -> None:
     if is_reserved(name) or name in RESERVED_IDS:
         raise CommandError(f"{name!r} is a reserved node ID; choose another")
     tools_and_owners = [(load_toolset(load_settings()).built_in, "a built-in tool")]
-    modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
+    modules = (module for installed in installed_plugins() for module in installed.plugin.worker_tools)
     tools_and_owners += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
     for tools, owner in tools_and_owners:
         if taken_name := next((tool.name for tool in tools if _normalize(tool.name) == _normalize(name)), None):
-            difference = "" if taken_name == name else f", {taken_name}"
-            raise CommandError(f"{name!r} is the name of {owner}{difference}; choose another")
+            # The existing tool may have another spelling of the name.
+            spelling_suffix = "" if taken_name == name else f", {taken_name}"
+            raise CommandError(f"{name!r} is the name of {owner}{spelling_suffix}; choose another")
 
 
 def _normalize(name: str) -> str:

@@ -38,7 +38,7 @@ def test_expected_events_are_counted_by_call_and_not_by_node(nodes: list[dict[st
     assert expected_events(checked_plan, compile_within_limits(checked_plan)) == event_count
 
 
-def test_map_over_a_result_has_a_number_of_events_per_item() -> None:
+def test_events_of_a_map_over_a_result_are_stated_per_item() -> None:
     inner_plan = {"nodes": _chain("look")}
     nodes = [
         *_chain("look"),
