@@ -200,11 +200,11 @@ class Run:
             to_feedback_request(request, self) for request in await self._services.runs.feedback.requests_of(self._id)
         ]
 
-    async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
+    async def feedback(self, request_id: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
         """Answer a request for feedback; return the run's reply.
 
         Args:
-            request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
+            request_id: ID of the request or of its node; `None` if the run has a single open request. An answer to a
                 request that is not open yet is stored until the request opens.
             answer: fields of the answer, such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see
                 `FeedbackAnswer`.
@@ -215,7 +215,7 @@ class Run:
         """
         services, nodes = self._services, answer.get("nodes", ())
         tools = await RunTools(services, self._id, self._tools).publish_and_declare(nodes) if nodes else {}
-        return await RunFeedback(services.runs.feedback, services.steering, self._id, tools).send(request, answer)
+        return await RunFeedback(services.runs.feedback, services.steering, self._id, tools).send(request_id, answer)
 
     # Steering.
 

@@ -101,13 +101,13 @@ def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
         raise MessageInvalid(
             'an answer must be an object such as {"request_id": "check", "answer": {"approved": true}}'
         )
-    request = message.get("request_id")
-    if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _MAX_PATH_BYTES:
+    request_id = message.get("request_id")
+    if not isinstance(request_id, str) or not 0 < len(request_id.encode(errors="replace")) <= _MAX_PATH_BYTES:
         raise MessageInvalid("'request_id' must be the id of a request, such as check")
     if "answer" not in message:
         raise MessageInvalid("'answer' is missing")
     return Feedback(
-        request=request,
+        request_id=request_id,
         answer=message["answer"],
         by=actor_name(message) or "",
         note=reason_or_note(message, "note") or "",
@@ -136,13 +136,13 @@ def _answer_scope_in(message: Mapping[str, Any]) -> MayAnswer:
     raise MessageInvalid(f"'may_answer' must be one of {', '.join(get_args(MayAnswer))}, or absent")
 
 
-def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
+def feedback_to_json(feedback: Feedback, *, request_id: str) -> dict[str, Any]:
     """Encode an answer that is forwarded to a sub-plan.
 
     Args:
-        request: id of the request in the sub-plan.
+        request_id: ID of the request in the sub-plan.
     """
-    document = {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
+    document = {"request_id": request_id, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
     document |= {"source": feedback.source} if feedback.source in CLIENT_CHANNELS else {}
     return document | ({} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer})
 

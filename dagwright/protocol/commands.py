@@ -128,28 +128,28 @@ def _feedback_command(message: Any, *, source: MessageSource) -> RoutedCommand:
     return RoutedCommand(
         rejection_of=lambda scheduler, at: scheduler.features.feedback.rejection_of(feedback, at),
         apply=lambda scheduler, at: scheduler.features.feedback.answer(feedback, at),
-        confirmation_of=partial(_confirmation_of_answer, feedback.request),
+        confirmation_of=partial(_confirmation_of_answer, feedback.request_id),
         forwarded_signal_of=partial(_forwarded_answer, feedback),
-        stored_confirmation_of=partial(_confirmation_of_stored_answer, feedback.request),
+        stored_confirmation_of=partial(_confirmation_of_stored_answer, feedback.request_id),
     )
 
 
-def _confirmation_of_answer(request: str, scheduler: "RunScheduler") -> str:
-    count = scheduler.features.feedback.open_request_count(request)
-    return f"{count:,} requests of {request!r} are answered" if count > 1 else f"{request!r} is answered"
+def _confirmation_of_answer(request_id: str, scheduler: "RunScheduler") -> str:
+    count = scheduler.features.feedback.open_request_count(request_id)
+    return f"{count:,} requests of {request_id!r} are answered" if count > 1 else f"{request_id!r} is answered"
 
 
-def _confirmation_of_stored_answer(request: str, scheduler: "RunScheduler") -> str | None:
-    is_stored = request in scheduler.features.feedback.requests.early_answers
-    return f"{request!r} has not asked yet; the answer is stored until {request!r} asks" if is_stored else None
+def _confirmation_of_stored_answer(request_id: str, scheduler: "RunScheduler") -> str | None:
+    is_stored = request_id in scheduler.features.feedback.requests.early_answers
+    return f"{request_id!r} has not asked yet; the answer is stored until {request_id!r} asks" if is_stored else None
 
 
 def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSignal | None:
-    sub_plan = running_sub_plan_of(scheduler, feedback.request)
+    sub_plan = running_sub_plan_of(scheduler, feedback.request_id)
     if sub_plan is None:
         return None
-    task_id, request = sub_plan
-    return ChildSignal(wire.SIGNAL_FEEDBACK, feedback_to_json(feedback, request=request), task_id)
+    task_id, request_id = sub_plan
+    return ChildSignal(wire.SIGNAL_FEEDBACK, feedback_to_json(feedback, request_id=request_id), task_id)
 
 
 def _route(name: str, message: CommandMessage) -> RoutedCommand:

@@ -224,16 +224,16 @@ async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_
 
         await eventually(has_requests)
 
-        async def send_answer(key: str, request: str) -> tuple[int, str]:
-            response = await post(gateway, key, path, {"request_id": request, "answer": "yes"})
+        async def send_answer(key: str, request_id: str) -> tuple[int, str]:
+            response = await post(gateway, key, path, {"request_id": request_id, "answer": "yes"})
             return response.status_code, response.json().get("error", {}).get("message", "")
 
         visible_requests = [await list_requests(key, url) for key in (boss_key, eve_key) for url in ("/v1/inbox", path)]
         run_status = (await get(gateway, boss_key, f"/v1/runs/{run_id}")).status_code
         rejected_requests = ((ann_key, "first"), (eve_key, "first"), (boss_key, "check"))
-        rejected_answers = [await send_answer(key, request) for key, request in rejected_requests]
+        rejected_answers = [await send_answer(key, request_id) for key, request_id in rejected_requests]
         accepted_requests = ((boss_key, "first"), (ann_operate_key, "second"), (ann_key, "check"))
-        accepted_answers = [await send_answer(key, request) for key, request in accepted_requests]
+        accepted_answers = [await send_answer(key, request_id) for key, request_id in accepted_requests]
         remaining_requests = await list_requests(boss_key, "/v1/inbox")
         answer_record = (await get(gateway, ann_key, f"/v1/runs/{run_id}/nodes/first")).json()["lineage"]["answers"][0]
     assert visible_requests == [["first", "second"], ["first", "second"], [], []]

@@ -66,14 +66,14 @@ async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: s
     await eventually(has_requests)
 
 
-async def answer(handle: Handle, request: str, content: Any, **fields: Any) -> Any:
-    message = {"request_id": request, "answer": content, "by": "ann", **fields}
+async def answer(handle: Handle, request_id: str, content: Any, **fields: Any) -> Any:
+    message = {"request_id": request_id, "answer": content, "by": "ann", **fields}
     async with asyncio.timeout(_ANSWER_TIMEOUT_S):
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
-async def signal_answer(handle: Handle, request: str, content: Any, **fields: Any) -> None:
-    await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **fields})
+async def signal_answer(handle: Handle, request_id: str, content: Any, **fields: Any) -> None:
+    await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request_id, "answer": content, "by": "bob", **fields})
 
 
 async def rejection_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:

@@ -58,7 +58,7 @@ _EXCLUSIVE_FIELDS = ("approved", "selected", "text", "data")
 class Answerable(Protocol):
     """A run whose requests can be answered."""
 
-    def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
+    def feedback(self, request_id: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
         """Answer a request."""
 
 

@@ -177,13 +177,13 @@ class Feedback:
     """An answer as received.
 
     Args:
-        request: id of the request; the id of a node with `for_each` means the requests of all its items.
+        request_id: ID of the request; the ID of a node with `for_each` means the requests of all its items.
         by, note: the author of the answer, and a note from the author.
         may_answer: requests that the author may answer. `all`: every request. `unassigned`: requests without an
             assignee or assigned to `by`. `assigned`: only requests assigned to `by`.
     """
 
-    request: str
+    request_id: str
     answer: Any
     by: str = ""
     note: str = ""

@@ -61,7 +61,7 @@ class AnswerHandler:
 
     def store_early(self, feedback: Feedback) -> None:
         """Store an answer until its request is opened."""
-        ref = self._validator.find_requester(feedback.request)
+        ref = self._validator.find_requester(feedback.request_id)
         # A request for inputs belongs to the run, not to a node.
         self._requests.store_early(feedback, None if ref is None else ref.node)
 
@@ -94,14 +94,14 @@ class AnswerHandler:
             return
         if adds_nodes(request, answer):
             # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
-            self._requests.due_answers.append(replace(feedback, request=request.id))
+            self._requests.due_answers.append(replace(feedback, request_id=request.id))
         else:
             self.apply(request, answer, feedback, at)
 
     def apply_due(self, feedback: Feedback, at: float) -> None:
         """Apply an early answer that adds nodes. If the answer is invalid, record the reason and keep the request
         open."""
-        if (request := self._requests.open.get(feedback.request)) is None:
+        if (request := self._requests.open.get(feedback.request_id)) is None:
             return
         by = feedback.by or "a user without a name"
         try:
@@ -139,7 +139,7 @@ class AnswerHandler:
         closing = Closing("answered", at, feedback.by, feedback.source, answer_word, feedback.note, arguments)
         self._requests.close(request, closing)
         if extension is not None:
-            apply_addition(self._rebuild, extension, feedback.author, at=at, request=request.id)
+            apply_addition(self._rebuild, extension, feedback.author, at=at, request_id=request.id)
         if (apply_run_answer := self.run_answer_appliers.get(request.purpose)) is not None:
             apply_run_answer(answer, feedback, at)
             return

@@ -100,7 +100,7 @@ class AnswerValidator:
         Raises:
             ComputeBudgetExceeded: the remaining compute budget is too small.
         """
-        request_id, registry = feedback.request, self._requests
+        request_id, registry = feedback.request_id, self._requests
         check_budget = check_budget or registry.check_budget
         check_budget.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
@@ -242,7 +242,7 @@ class AnswerValidator:
 
     def _problem_of_early_answer(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
-        request_id, registry = feedback.request, self._requests
+        request_id, registry = feedback.request_id, self._requests
         if request_id == INPUTS and self._will_request_inputs():
             return self._early_storage_problem(feedback) or self._total_size_problem(feedback, 1)
         ref = self.find_requester(request_id)
@@ -274,7 +274,7 @@ class AnswerValidator:
         return is_plan_open and schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs) is not None
 
     def _early_storage_problem(self, feedback: Feedback) -> str | None:
-        request_id, registry = feedback.request, self._requests
+        request_id, registry = feedback.request_id, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{request_id!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
         if request_id in registry.early_answers:
@@ -292,7 +292,7 @@ class AnswerValidator:
         try:
             self._extension_by_nodes(answer, check_budget)
         except BadAnswer as error:
-            return f"{feedback.request!r}: {error}"
+            return f"{feedback.request_id!r}: {error}"
         return None
 
     def _reason_without_request(self, node: CompiledNode) -> str | None:
@@ -331,12 +331,12 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
         return None
     question = {name: node.arguments[name] for name in _ANSWER_FORMAT_FIELDS if name in node.arguments}
     try:
-        request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
+        request = request_of({**question, "prompt": "…"}, feedback.request_id, task=node.id, purpose="answer", at=0.0)
         if (rejection := request.rejection_of(feedback)) is not None:
             return rejection
         normalize_checked_answer(request, feedback.answer)
     except BadQuestion:
         return None
     except BadAnswer as error:
-        return f"{feedback.request!r} has not asked yet, and its question does not accept this: {error}"
+        return f"{feedback.request_id!r} has not asked yet, and its question does not accept this: {error}"
     return None

@@ -122,8 +122,8 @@ class RequestRegistry:
     def store_early(self, feedback: Feedback, number: int | None) -> None:
         """Store an answer until the node with this number, or one of its items, opens the request. With `None`, the run
         opens it."""
-        self.early_answers[feedback.request] = feedback
-        self.early_ids_by_node.setdefault(number, []).append(feedback.request)
+        self.early_answers[feedback.request_id] = feedback
+        self.early_ids_by_node.setdefault(number, []).append(feedback.request_id)
 
     def move_early(self, base: int, added_count: int) -> None:
         """Renumber early answers after nodes were added: numbers from `base` on move by `added_count`."""

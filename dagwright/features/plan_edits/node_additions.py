@@ -34,12 +34,12 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
 
 
 def apply_addition(
-    rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request: str | None = None
+    rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request_id: str | None = None
 ) -> None:
     """Add nodes. The caller must charge the cost before this call, and call `Scheduler.propagate` after it.
 
     Args:
-        request: id of the request whose answer contained the nodes.
+        request_id: ID of the request whose answer contained the nodes.
     """
     state = rebuild.state
     for node in extension.nodes:
@@ -51,4 +51,4 @@ def apply_addition(
     for node in extension.nodes:
         details: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADD_NODES_COMMAND if node.supersedes is None else "retry_node"
-        state.override_of(node.id).commands.append(actor.command_entry(command, at, request_id=request, **details))
+        state.override_of(node.id).commands.append(actor.command_entry(command, at, request_id=request_id, **details))

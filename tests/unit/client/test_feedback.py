@@ -318,8 +318,8 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
         return SimpleNamespace(read=read)
 
-    def following_request(_view: Any, request: str) -> Any:
-        assert request == "lookup:a"
+    def following_request(_view: Any, request_id: str) -> Any:
+        assert request_id == "lookup:a"
         if len(polls) < 2:
             return None
         return repeated_request if outcome == "again" else outcome
@@ -353,10 +353,10 @@ class FakeFeedbackClient:
         self._rejections = rejections
         self.answers: list[tuple[str, str, Any]] = []
 
-    async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
+    async def request_ref_of(self, workflow_id: str, request_id: str) -> RequestRef:
         if (error := self._rejections.get("request_ref")) is not None:
             raise error
-        return RequestRef(workflow_id, request.rpartition("/")[2])
+        return RequestRef(workflow_id, request_id.rpartition("/")[2])
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         await asyncio.sleep(0)

@@ -173,7 +173,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
 def test_answer_message_has_the_permission_of_the_api_key_if_one_is_set() -> None:
     message = Answer("yes", "ann", may_answer="unassigned").to_json("child/ask")
     feedback = feedback_from_json(message, source="update")
-    assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
+    assert (feedback.may_answer, feedback_to_json(feedback, request_id="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
 
 
@@ -212,9 +212,9 @@ def test_message_keeps_its_channel_when_it_is_forwarded_to_a_sub_plan() -> None:
     message = Answer("yes", "ann", source="tool_result").to_json("child/ask")
     assert message["source"] == "tool_result"
     feedback = feedback_from_json(message, source="update")
-    assert (feedback.source, feedback_to_json(feedback, request="ask")["source"]) == ("tool_result", "tool_result")
+    assert (feedback.source, feedback_to_json(feedback, request_id="ask")["source"]) == ("tool_result", "tool_result")
     feedback = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
-    assert (feedback.source, "source" in feedback_to_json(feedback, request="ask")) == ("signal", False)
+    assert (feedback.source, "source" in feedback_to_json(feedback, request_id="ask")) == ("signal", False)
     with pytest.raises(MessageInvalid, match="'source' must be tool_result or mcp"):
         feedback_from_json({"request_id": "a", "answer": 1, "source": "deadline"}, source="signal")
 
@@ -224,8 +224,8 @@ def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = Non
     start_ready_tasks(scheduler)
     problem = raise_question(scheduler, "n", RaisedQuestion("Go on?", checkpoint), at=1.0)
     if problem is None:
-        [request] = open_requests(scheduler)
-        assert answer_request(scheduler, request, {"text": text}, by="ann", at=2.0) is None
+        [request_id] = open_requests(scheduler)
+        assert answer_request(scheduler, request_id, {"text": text}, by="ann", at=2.0) is None
     return problem
 
 

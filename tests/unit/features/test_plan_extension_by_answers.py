@@ -179,8 +179,8 @@ def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> No
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("other", human=_GUIDANCE))
-    for request in ("ask", "other"):
-        assert _answer_with_nodes(scheduler, node("look"), request_id=request, at=0.5) is None
+    for request_id in ("ask", "other"):
+        assert _answer_with_nodes(scheduler, node("look"), request_id=request_id, at=0.5) is None
     scheduler.complete("a", 1, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
     [rejection] = take_rejections(scheduler)

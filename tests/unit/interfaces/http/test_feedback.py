@@ -40,8 +40,8 @@ class FakeFeedback:
         request_id = self._request["request_id"]
         return [OpenRequest(self._request, RequestRef(run_id, request_id), request_id, "")]
 
-    async def request_ref_of(self, run_id: str, request: str) -> RequestRef:
-        return RequestRef(run_id, request)
+    async def request_ref_of(self, run_id: str, request_id: str) -> RequestRef:
+        return RequestRef(run_id, request_id)
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         if self._error is not None:
