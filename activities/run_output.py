@@ -25,7 +25,7 @@ def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
     async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `{"output"}` of the run `{"run_id", "execution_id"}`."""
         with heartbeating():
-            view = await RunReader(client, message["run_id"], run_id=message.get("execution_id")).read()
+            view = await RunReader(client, message["run_id"], execution_id=message.get("execution_id")).read()
             output = (await hydrated_document(view, store, full=True))["output"]
         if (size := encoded_size(output)) > RUN_INPUT_LIMIT_BYTES:
             text = f"the output of the run has {size:,} bytes, over the limit of {RUN_INPUT_LIMIT_BYTES:,}"

@@ -64,7 +64,9 @@ class Fleet:
         started_run = await self.runs.start(StartRequest(self.plan))
         handle = self.connection.client.get_workflow_handle(started_run.workflow_id)
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-        return started_run.run_id, (await RunReader(self.connection.client, started_run.workflow_id).read()).document()
+        return started_run.execution_id, (
+            await RunReader(self.connection.client, started_run.workflow_id).read()
+        ).document()
 
     def entries(self) -> list[tuple[str, str]]:
         """Return the idempotency key and the process ID of each entry of the ledger."""

@@ -137,7 +137,7 @@ class Forks:
         run_inputs = original_scheduler.state.inputs
         changed_inputs = {name for name in {*inputs, *run_inputs} if inputs.get(name) != run_inputs.get(name)}
         differences = ForkDifferences(changed_inputs, frozenset(rerun))
-        source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
+        source = Source(view.workflow_id, run_input.scope or view.first_execution_id, is_open=not view.is_closed)
         fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
         reuse, prediction = await asyncio.to_thread(
@@ -152,7 +152,7 @@ class Forks:
         if reuse.problems:
             raise ForkRejected("; ".join(reuse.problems[:5]))
         plan_json = await asyncio.to_thread(plan_to_json, plan)
-        content = {"of": view.first_run_id, "plan": plan_json, "inputs": dict(inputs), "rerun": sorted(rerun)}
+        content = {"of": view.first_execution_id, "plan": plan_json, "inputs": dict(inputs), "rerun": sorted(rerun)}
         has_same_plan = _has_same_plan(original_scheduler, plan, reuse)
         return ForkDraft(
             origin=view.workflow_id,
@@ -228,7 +228,9 @@ class Forks:
         if child.scheduler is None or child.run_input is None:
             return None
         child_differences = ForkDifferences({*plan.inputs}, differences.rerun_ids_in_sub_plan(task_id))
-        source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
+        source = Source(
+            child.workflow_id, child.run_input.scope or child.first_execution_id, is_open=not child.is_closed
+        )
         child_reuse = find_reusable_results(child.scheduler, plan, source=source, differences=child_differences)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
         await self._add_sub_plan_results(child, plan, child_reuse, differences=child_differences, reused=())

@@ -190,7 +190,7 @@ class Run:
     async def url(self) -> str | None:
         """Return the address of the page of the run in the Temporal UI; `None` if no UI is known."""
         view = await self._view()
-        return self._services.connection.server.run_url(self._id, run_id=view.run_id)
+        return self._services.connection.server.run_url(self._id, execution_id=view.execution_id)
 
     # Feedback.
 

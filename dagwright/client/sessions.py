@@ -71,12 +71,12 @@ class SessionView:
     Args:
         session: state of the session.
         is_open: whether the session accepts more turns.
-        run_id: run ID of the newest execution; empty if the session does not exist yet.
+        execution_id: ID of the newest execution; empty if the session does not exist yet.
     """
 
     session: SessionRecord
     is_open: bool = True
-    run_id: str = ""
+    execution_id: str = ""
     started_at: float | None = None
 
     @property

@@ -180,7 +180,7 @@ class StartedRun:
     """A new run, or an existing run with the same ID, plan, inputs and model."""
 
     workflow_id: str
-    run_id: str
+    execution_id: str
     is_new: bool
 
 

@@ -43,25 +43,28 @@ START = Cursor(1, 0)
 """Position before the first event."""
 
 
-async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, last_run_id: str) -> list[str]:
-    """Return the run ids of the consecutive executions of a run, as far as the server retains them.
+async def executions_of(
+    client: Client, workflow_id: str, *, first_execution_id: str, last_execution_id: str
+) -> list[str]:
+    """Return the IDs of the consecutive executions of a run, as far as the server retains them.
 
     Args:
-        last_run_id: run id of the execution at which the search stops. Its closing event is not requested: for an open
+        last_execution_id: execution at which the search stops. Its closing event is not requested: for an open
             execution, the server may hold that request until a new event arrives.
 
     Complexity: one request for each execution.
     """
-    run_ids = [first_run_id]
+    execution_ids = [first_execution_id]
     while (
-        run_ids[-1] != last_run_id and (next_run_id := await _next_run_id(client, workflow_id, run_ids[-1])) is not None
+        execution_ids[-1] != last_execution_id
+        and (next_execution_id := await _next_execution_id(client, workflow_id, execution_ids[-1])) is not None
     ):
-        run_ids.append(next_run_id)
-    return run_ids
+        execution_ids.append(next_execution_id)
+    return execution_ids
 
 
-async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | None:
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+async def _next_execution_id(client: Client, workflow_id: str, execution_id: str) -> str | None:
+    handle = client.get_workflow_handle(workflow_id, run_id=execution_id)
     events = handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT)
     try:
         async for event in events:

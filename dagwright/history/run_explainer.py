@@ -87,7 +87,7 @@ class RunExplanation:
         """Return the document that `dagwright why` shows."""
         return {
             "run_id": self.view.workflow_id,
-            "execution_id": self.view.run_id,
+            "execution_id": self.view.execution_id,
             "status": self.view.status,
             "node_id": self.node or None,
             "message": self.describe(format_time),

@@ -58,10 +58,11 @@ class Execution:
     """One execution of a run with the replay of its events.
 
     Args:
+        id: Temporal's run ID of the execution.
         number: 1 for the first execution of the run.
     """
 
-    run_id: str
+    id: str
     number: int
     replay: HistoryReplay
 
@@ -82,17 +83,17 @@ class HistoryReader:
     Code that uses the replay or `marks` while `follow` is running must hold `lock`.
 
     Args:
-        run_id: the execution to start with.
+        execution_id: the execution to start with.
         number: number of that execution in the run, 1 for the first.
     """
 
-    def __init__(self, client: Client, workflow_id: str, run_id: str, *, number: int) -> None:
+    def __init__(self, client: Client, workflow_id: str, execution_id: str, *, number: int) -> None:
         self._client = client
         self._workflow_id = workflow_id
         self._converter = client.data_converter.with_context(
             WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
         )
-        self.execution = self._execution(run_id, number)
+        self.execution = self._execution(execution_id, number)
         """The execution that is being read or was read last."""
         self.marks = WaitMarks()
         """Tasks of the replay that are shown as waiting, until further events are applied."""
@@ -170,11 +171,11 @@ class HistoryReader:
         continued_as = self.execution.replay.continued_as
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
-    def _execution(self, run_id: str, number: int) -> Execution:
-        return Execution(run_id, number, HistoryReplay(self._workflow_id, without_codec(self._converter)))
+    def _execution(self, execution_id: str, number: int) -> Execution:
+        return Execution(execution_id, number, HistoryReplay(self._workflow_id, without_codec(self._converter)))
 
     def _handle(self, execution: Execution) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(self._workflow_id, run_id=execution.run_id)
+        return self._client.get_workflow_handle(self._workflow_id, run_id=execution.id)
 
 
 DESCRIBE_PAUSE_S = 1.0
@@ -189,13 +190,13 @@ class RunReader:
     Args:
         client: client of the run's namespace.
         workflow_id: id of the run.
-        run_id: run id of one execution; `None` means the newest execution.
+        execution_id: run id of one execution; `None` means the newest execution.
     """
 
-    def __init__(self, client: Client, workflow_id: str, *, run_id: str | None = None) -> None:
+    def __init__(self, client: Client, workflow_id: str, *, execution_id: str | None = None) -> None:
         self._client = client
         self._workflow_id = workflow_id
-        self._run_id = run_id
+        self._execution_id = execution_id
 
     async def read(self) -> RunView:
         """Return the current state of the run.
@@ -206,9 +207,9 @@ class RunReader:
         description = await self._describe()
         reader = self._reader(description.run_id, number=await self._number_of(description))
         await reader.read_to_end()
-        if reader.execution.run_id != description.run_id:
+        if reader.execution.id != description.run_id:
             # The run continued as new after it was described.
-            description = await self._describe(reader.execution.run_id)
+            description = await self._describe(reader.execution.id)
         return await self._view(reader, description)
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
@@ -280,8 +281,8 @@ class RunReader:
             return None
         return reader
 
-    def _reader(self, run_id: str, *, number: int) -> HistoryReader:
-        return HistoryReader(self._client, self._workflow_id, run_id, number=number)
+    def _reader(self, execution_id: str, *, number: int) -> HistoryReader:
+        return HistoryReader(self._client, self._workflow_id, execution_id, number=number)
 
     async def _number_of(self, description: WorkflowExecutionDescription) -> int:
         """Return the number of the described execution in its run; 1 for the first."""
@@ -293,12 +294,12 @@ class RunReader:
         return await executions_of(
             self._client,
             self._workflow_id,
-            first_run_id=_first_run_id(description),
-            last_run_id=description.run_id,
+            first_execution_id=_first_execution_id(description),
+            last_execution_id=description.run_id,
         )
 
-    async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
-        handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
+    async def _describe(self, execution_id: str | None = None) -> WorkflowExecutionDescription:
+        handle = self._client.get_workflow_handle(self._workflow_id, run_id=execution_id or self._execution_id)
         try:
             description = await handle.describe()
         except RPCError as error:
@@ -323,7 +324,7 @@ class RunReader:
         while True:
             try:
                 is_closed = reader.execution.replay.is_closed
-                description = initial_description if is_closed else await self._describe(reader.execution.run_id)
+                description = initial_description if is_closed else await self._describe(reader.execution.id)
                 return await self._view(reader, description)
             except RPCError:
                 if time.monotonic() > give_up_at:
@@ -335,7 +336,7 @@ class RunReader:
         async with reader.lock:
             replay = reader.execution.replay
             await replay.complete_state()
-            is_open = not replay.is_closed and description.run_id == reader.execution.run_id
+            is_open = not replay.is_closed and description.run_id == reader.execution.id
             calls = open_calls(raw, replay) if is_open else []
             paused_calls = [call for call in calls if call.pause_reason is not None]
             deferred_calls = [call for call in calls if call.deferral_reason is not None]
@@ -366,7 +367,7 @@ class RunReader:
             all_work_waits = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
-                run_id=reader.execution.run_id,
+                execution_id=reader.execution.id,
                 status=_status_of(replay, is_waiting=all_work_waits and bool(waiting_count or waiting_children)),
                 title=replay.title,
                 scheduler=replay.scheduler,
@@ -379,7 +380,7 @@ class RunReader:
                 notes=notes,
                 cursor=reader.execution.cursor,
                 run_input=replay.run_input,
-                first_run_id=_first_run_id(description),
+                first_execution_id=_first_execution_id(description),
                 pending_commands=replay.pending_commands,
                 has_accepted_command=replay.has_accepted_command,
                 has_waiting_marks=not reader.marks.is_empty,
@@ -408,7 +409,7 @@ class RunReader:
         sub_plans = {}
         for child in raw.pending_children[:MAX_CHECKED_SUB_PLANS]:
             task_id = replay.sub_plan_of(child.workflow_id)
-            reader_of_child = RunReader(self._client, child.workflow_id, run_id=child.run_id or None)
+            reader_of_child = RunReader(self._client, child.workflow_id, execution_id=child.run_id or None)
             # The history of a sub-plan is read only if its description shows that the sub-plan may wait.
             with suppress(RunNotFound):
                 if task_id is not None and may_wait((await reader_of_child._describe()).raw_description):
@@ -424,7 +425,7 @@ def tools_of(memo: Mapping[str, Any]) -> list[str]:
     return [str(reference) for reference in tools] if isinstance(tools, list) else []
 
 
-def _first_run_id(description: WorkflowExecutionDescription) -> str:
+def _first_execution_id(description: WorkflowExecutionDescription) -> str:
     return description.raw_description.workflow_execution_info.first_run_id or description.run_id
 
 

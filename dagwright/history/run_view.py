@@ -32,12 +32,12 @@ class RunView:
     Args:
         status: status of the run (docs/reference/states.md).
         scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
-        run_id: ID of the newest execution of the run.
+        execution_id: ID of the newest execution of the run.
         pending_calls: task id -> the call in flight.
         notes: notes, for example about a workflow task that fails repeatedly.
         cursor: position of the last applied event; data from `describe` may be newer.
         run_input: input of the newest execution.
-        first_run_id: ID of the first execution; it is the scope of the run's idempotency keys.
+        first_execution_id: ID of the first execution; it is the scope of the run's idempotency keys.
         pending_commands: function that returns the command signals that no workflow task has handled: time, name, and a
             function that reads the message.
         has_accepted_command: function that returns whether the run has accepted the command with an ID.
@@ -49,7 +49,7 @@ class RunView:
     """
 
     workflow_id: str
-    run_id: str
+    execution_id: str
     status: str
     title: str | None
     scheduler: "RunScheduler | None"
@@ -62,7 +62,7 @@ class RunView:
     notes: list[dict[str, Any]] = field(default_factory=list)
     cursor: Cursor = START
     run_input: RunInput | None = None
-    first_run_id: str = ""
+    first_execution_id: str = ""
     pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
     has_accepted_command: Callable[[str], bool] = lambda _: False
     has_waiting_marks: bool = False
@@ -87,7 +87,7 @@ class RunView:
         return {**document, "error": run_error_of(document)}
 
     def _document_without_derived_error(self) -> dict[str, Any]:
-        facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
+        facts = RunFacts(self.workflow_id, self.execution_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
         return (
             document
@@ -104,7 +104,7 @@ class RunView:
         """
         names = [name for name in replayed_document if name in closing_document and name not in _FIELDS_FROM_EVENTS]
         document = {**replayed_document, **{name: closing_document[name] for name in names}}
-        document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
+        document |= {"run_id": self.workflow_id, "execution_id": self.execution_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()

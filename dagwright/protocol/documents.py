@@ -34,7 +34,7 @@ class RunFacts:
     """Fields of a result document that do not depend on the nodes."""
 
     workflow_id: str
-    run_id: str
+    execution_id: str
     title: str | None = None
     error: Mapping[str, Any] | None = None
     notes: Sequence[Mapping[str, Any]] = ()
@@ -97,7 +97,7 @@ def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *
     )
     return {
         "run_id": facts.workflow_id,
-        "execution_id": facts.run_id,
+        "execution_id": facts.execution_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
         "output": output,

@@ -87,10 +87,10 @@ class Server:
     version: str | None = None
     is_new: bool = False
 
-    def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
+    def run_url(self, workflow_id: str, *, execution_id: str) -> str | None:
         """Return the address of the page of a run in the Temporal UI; `None` if the UI is unknown."""
         runs = self.runs_url()
-        return None if runs is None else f"{runs}/{quote(workflow_id, safe='')}/{run_id}/history"
+        return None if runs is None else f"{runs}/{quote(workflow_id, safe='')}/{execution_id}/history"
 
     def runs_url(self) -> str | None:
         """Return the address of the page of all runs in the Temporal UI; `None` if the UI is unknown."""

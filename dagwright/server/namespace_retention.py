@@ -90,20 +90,20 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         return None
     # Only runs need the start of their chain: a workflow of another application has a reference to a stored value only
     # if a person passed the reference to this execution.
-    first_run_id: str | None = execution.run_id
+    first_execution_id: str | None = execution.run_id
     chain_started_at = None
     root_id = None
     if execution.workflow_type in wire.WORKFLOWS:
         chain_started_at = await _chain_started_at(client, execution)
         if chain_started_at is None:
-            first_run_id = await _first_run_id(client, execution)
+            first_execution_id = await _first_execution_id(client, execution)
         root_id = await _root_id_of(client, execution)
-    if first_run_id is None:
+    if first_execution_id is None:
         return None
     return ListedRun(
         workflow_id=execution.id,
-        run_id=execution.run_id,
-        first_run_id=first_run_id,
+        execution_id=execution.run_id,
+        first_execution_id=first_execution_id,
         started_at=execution.start_time,
         chain_started_at=chain_started_at,
         root_id=root_id,
@@ -120,7 +120,7 @@ async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | Non
     return None if root_id == execution.id else root_id
 
 
-async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
+async def _first_execution_id(client: Client, execution: WorkflowExecution) -> str | None:
     """Return the ID of the first execution in a run's chain; `None` if the run has been deleted.
 
     Lists of runs do not include this ID.

@@ -30,15 +30,16 @@ class ListedRun:
     """A run that the namespace still lists, open or closed.
 
     Args:
-        first_run_id: ID of the first run in the chain of continuations and resets; `run_id` if this run is the first.
+        first_execution_id: ID of the first execution in the chain of continuations and resets; `execution_id` if this
+            execution is the first.
         started_at: start of this run; after a continue-as-new, the time of the continuation.
         chain_started_at: start of the first run of its chain, if the run reports it.
         root_id: workflow ID of the root run; `None` if the run is not a sub-plan.
     """
 
     workflow_id: str
-    run_id: str
-    first_run_id: str
+    execution_id: str
+    first_execution_id: str
     started_at: datetime
     chain_started_at: datetime | None = None
     root_id: str | None = None
@@ -129,9 +130,9 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
     for run in runs:
         recorded_start = start_times.get(run.workflow_id, run.earliest_start)
         start_times[run.workflow_id] = min(run.earliest_start, recorded_start)
-    run_ids = {run.run_id for run in runs}
+    execution_ids = {run.execution_id for run in runs}
     for run in runs:
-        if run.chain_started_at is None and run.first_run_id not in run_ids:
+        if run.chain_started_at is None and run.first_execution_id not in execution_ids:
             raise RetentionUnknown(
                 f"the run {run.workflow_id!r} continues a run that is no longer listed, and does not report when that "
                 "run started; it has to end and leave the list first"

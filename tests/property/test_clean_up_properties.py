@@ -103,7 +103,7 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         cutoff = cutoff_of(listed_runs, retention, now=now)
     except RetentionUnknown:
         # This happens only if a listed run depends on a run that is not listed.
-        assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
+        assert any(run.root_id or run.first_execution_id != run.execution_id for run in listed_runs)
         return
     assert [put_time for put_time in needed_put_times if put_time < cutoff.time] == []
     earliest_start = min((run.earliest_start for run in listed_runs), default=now)

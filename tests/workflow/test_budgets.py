@@ -85,7 +85,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         await wait_for_budget_request(runs, handle)
 
         await wait_for_node(runs, handle, "s39", "completed")
-        assert (await view_of(runs, handle)).run_id != handle.first_execution_run_id
+        assert (await view_of(runs, handle)).execution_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
         document = await checked_document(runs, handle)

@@ -112,21 +112,21 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     ) = await _wait_for_runs(separate_client, 9)
 
     assert first_execution == ListedRun(
-        "continued", first_execution.run_id, first_execution.run_id, first_execution.started_at
+        "continued", first_execution.execution_id, first_execution.execution_id, first_execution.started_at
     )
     assert second_execution == ListedRun(
         "continued",
-        second_execution.run_id,
-        second_execution.run_id,
+        second_execution.execution_id,
+        second_execution.execution_id,
         second_execution.started_at,
         chain_started_at=STARTED_AT,
     )
-    assert parent == ListedRun("root", parent.run_id, parent.run_id, parent.started_at)
-    assert child == ListedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
+    assert parent == ListedRun("root", parent.execution_id, parent.execution_id, parent.started_at)
+    assert child == ListedRun("root/child", child.execution_id, child.execution_id, child.started_at, root_id="root")
     assert second_execution.earliest_start == STARTED_AT
     assert len(foreign_executions) == 2
     for run in foreign_executions:
-        assert (run.workflow_id, run.first_run_id) == ("foreign", run.run_id)
+        assert (run.workflow_id, run.first_execution_id) == ("foreign", run.execution_id)
     assert max(
         datetime.now(UTC) - run.started_at for run in (first_execution, second_execution, parent, child)
     ) < timedelta(minutes=1)

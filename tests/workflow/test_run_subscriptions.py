@@ -173,8 +173,8 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     execution_ids = await executions_of(
         short_history_client,
         handle.id,
-        first_run_id=str(handle.first_execution_run_id),
-        last_run_id=newest_execution.run_id,
+        first_execution_id=str(handle.first_execution_run_id),
+        last_execution_id=newest_execution.run_id,
     )
 
     cursors = [update.view.cursor for update, _ in updates]
@@ -193,7 +193,8 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     assert updates[-1][0].view.document() == document
     assert document["execution_id"] == execution_ids[-1]
     start_times = [
-        (await RunReader(short_history_client, handle.id, run_id=run_id).read()).started_at for run_id in execution_ids
+        (await RunReader(short_history_client, handle.id, execution_id=run_id).read()).started_at
+        for run_id in execution_ids
     ]
     assert len(set(start_times)) == 1
 
@@ -216,7 +217,7 @@ async def test_run_with_many_executions_is_listed_once(short_history_client: Cli
     )
     await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
     first_execution = await short_history_client.get_workflow_handle(
-        started_run.workflow_id, run_id=started_run.run_id
+        started_run.workflow_id, run_id=started_run.execution_id
     ).describe()
 
     async def is_listed() -> bool:

@@ -444,7 +444,7 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_na
             unique_name, harness.turn(call_node("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
         session = await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)
-        execution_ids.append((await harness.sessions.find(unique_name)).run_id)
+        execution_ids.append((await harness.sessions.find(unique_name)).execution_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
     assert len(set(execution_ids)) > 1
@@ -497,7 +497,7 @@ async def _start_turn_and_continue_as_new(
 ) -> StartedRun:
     """Start a turn that sets `@cbu` and waits at a gate, and make the session continue as new during the turn."""
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
-    first_execution_id = (await harness.sessions.find(unique_name)).run_id
+    first_execution_id = (await harness.sessions.find(unique_name)).execution_id
     await eventually(lambda: unique_name in harness.tool_harness.entered)
     # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
@@ -506,7 +506,7 @@ async def _start_turn_and_continue_as_new(
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
     async def has_new_execution() -> bool:
-        return (await harness.sessions.find(unique_name)).run_id != first_execution_id
+        return (await harness.sessions.find(unique_name)).execution_id != first_execution_id
 
     await eventually(has_new_execution)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)

@@ -231,7 +231,7 @@ async def follow_to_end(
     runs, output, workflow_id = namespace_runs(connection, settings), presentation.output, followed_run.workflow_id
     view = await runs.reader(workflow_id).read()
     server = server_without_temporary_ui_link(connection, settings) if view.is_closed else connection.server
-    url = server.run_url(workflow_id, run_id=view.run_id)
+    url = server.run_url(workflow_id, execution_id=view.execution_id)
     output.print(append_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with serving_toolset(connection.client, toolset, settings=settings):
@@ -270,7 +270,7 @@ def print_detached_run(
     if output.is_json:
         output.document(run_outcome(started_run.workflow_id, message))
     else:
-        url = connection.server.run_url(started_run.workflow_id, run_id=started_run.run_id)
+        url = connection.server.run_url(started_run.workflow_id, execution_id=started_run.execution_id)
         output.print(append_link(f"{started_run.workflow_id} {message}", url))
     return ExitCode.COMPLETED
 

@@ -85,7 +85,7 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
     if output.is_json:
         output.document(document)
         return
-    url = server.run_url(view.workflow_id, run_id=view.run_id)
+    url = server.run_url(view.workflow_id, execution_id=view.execution_id)
     output.print(append_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
     for name, entity in document["context"].items():
         kind_text = f"{entity['kind']}, " if entity.get("kind") else ""

@@ -115,7 +115,7 @@ def status(arguments: ShowArguments, output: Output) -> int:
         if output.is_json:
             output.document(document)
         else:
-            url = server.run_url(view.workflow_id, run_id=view.run_id)
+            url = server.run_url(view.workflow_id, execution_id=view.execution_id)
             _print_status(view, document, output, url=url, lists_all_items=arguments.lists_all_items)
         return exit_code_of(view.status)
 

@@ -49,7 +49,7 @@ async def _document_of_view(context: GatewayContext, view: RunView) -> dict[str,
         "metadata": await context.runs.tags_of(view.workflow_id),
         "cursor": str(view.cursor),
         "session_id": session,
-        "ui_url": context.visible_server.run_url(view.workflow_id, run_id=view.run_id),
+        "ui_url": context.visible_server.run_url(view.workflow_id, execution_id=view.execution_id),
     }
 
 

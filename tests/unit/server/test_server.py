@@ -252,8 +252,8 @@ async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path
 def test_ids_in_the_url_of_a_run_are_quoted() -> None:
     server = Server("127.0.0.1:7233", namespace="a b", ui_url="http://127.0.0.1:8233")
     url = "http://127.0.0.1:8233/namespaces/a%20b/workflows/x%2Fy%20z/r-1/history"
-    assert server.run_url("x/y z", run_id="r-1") == url
-    assert Server("example.com:7233", namespace="default").run_url("x", run_id="r") is None
+    assert server.run_url("x/y z", execution_id="r-1") == url
+    assert Server("example.com:7233", namespace="default").run_url("x", execution_id="r") is None
 
 
 async def test_server_that_cannot_be_started_again_is_not_stopped(tmp_path: Path, path_folder: Path) -> None:

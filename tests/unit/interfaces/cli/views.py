@@ -24,7 +24,7 @@ def view_of(
     step(scheduler)
     return RunView(
         workflow_id="run-1",
-        run_id="r",
+        execution_id="r",
         status=scheduler.status().value,
         title=None,
         scheduler=scheduler,
