@@ -363,7 +363,7 @@ class ToolAttempt:
         cancellation = Cancellation()
         identity = CallIdentity(
             idempotency_key=idempotency_key(self._info),
-            node=self._info.activity_id,
+            node_id=self._info.activity_id,
             workflow_id=self._info.workflow_id or "",
             attempt=self._info.attempt,
             last_heartbeat=self._heartbeats.last_details,

@@ -157,8 +157,8 @@ class ModelCaller:
         return response
 
     def _add_labels(self, call: ModelCall) -> ModelCall:
-        labels, run_id, node = call.labels, self._info.workflow_id or "", self._info.activity_id
-        return replace(call, labels=replace(labels, run_id=labels.run_id or run_id, node_id=labels.node_id or node))
+        labels, run_id, node_id = call.labels, self._info.workflow_id or "", self._info.activity_id
+        return replace(call, labels=replace(labels, run_id=labels.run_id or run_id, node_id=labels.node_id or node_id))
 
 
 def failure_details(failure: ModelFailure) -> Mapping[str, Any]:

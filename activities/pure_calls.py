@@ -60,7 +60,7 @@ class _CallContext(ToolContext):
     attempt_number = 1
 
     @property
-    def node(self) -> str:
+    def node_id(self) -> str:
         return self.task_id
 
     @property
@@ -88,7 +88,7 @@ class PureCalls:
         cancellation: Cancellation,
         cache: "BatchCache | None" = None,
     ) -> None:
-        identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
+        identity = CallIdentity(idempotency_key="", node_id="", workflow_id=workflow_id)
         self._context = _CallContext(
             identity,
             cancellation,

@@ -145,11 +145,11 @@ async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> 
 
 def problem_with(stream_content: StreamContent) -> str | None:
     """Return the problem of a stream; `None` if every event came once and in order."""
-    for node, reported_statuses in stream_content.statuses_by_node.items():
+    for node_id, reported_statuses in stream_content.statuses_by_node.items():
         statuses = _remove_waits(reported_statuses)
         end_statuses = [status for status in statuses if status in _NODE_END_STATUSES]
         if end_statuses != ["completed"] or statuses[-1] != "completed" or len(set(statuses)) != len(statuses):
-            return f"{node}: {statuses}"
+            return f"{node_id}: {statuses}"
     positions = [tuple(map(int, id.rstrip("we").split("-"))) for id in stream_content.ids]
     if positions != sorted(positions):
         return f"event ids are not in order: {stream_content.ids}"

@@ -165,7 +165,7 @@ def _replace_ids(value: Any, tool_names: Mapping[str, str]) -> Any:
         except BadReferences:
             return text
         return "".join(
-            f"<{tool_names[part.node]}>"
+            f"<{tool_names[part.node_id]}>"
             if isinstance(part, ResultOf)
             else part
             if isinstance(part, str)

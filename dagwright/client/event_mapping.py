@@ -318,10 +318,12 @@ class EventMapper:
             for request in moment.sub_plan_requests
             if request["request_id"] not in moment.facts.open_requests
         }
-        for request_id, node in [*self._child_requests.items()]:
+        for request_id, node_id in [*self._child_requests.items()]:
             if request_id not in child_requests:
                 del self._child_requests[request_id]
-                yield FeedbackClosed(type="feedback.closed", run_id=self._run_id, node_id=node, request_id=request_id)
+                yield FeedbackClosed(
+                    type="feedback.closed", run_id=self._run_id, node_id=node_id, request_id=request_id
+                )
         for request_id, document in child_requests.items():
             if request_id not in self._child_requests:
                 request = request_of(document, self._run)

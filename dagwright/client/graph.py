@@ -46,7 +46,7 @@ class GraphListing:
         for edge in self._view.graph()["edges"]:
             yield edge
         try:
-            async for dependency, node in self._offloaded_nodes.edges():
-                yield [dependency, node]
+            async for dependency, node_id in self._offloaded_nodes.edges():
+                yield [dependency, node_id]
         except StoreError as error:
             self.notes = [unreadable_note(error)]

@@ -276,7 +276,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_from_json(note) for note in parts["notes"]]
     # A note without a node is about the output of the run.
-    lost_messages = {note.node: note.message for note in notes if note.code in NOT_LOADED}
+    lost_messages = {note.node_id: note.message for note in notes if note.code in NOT_LOADED}
     nodes = {name: _mark_if_lost(node, lost_messages.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
     return RunResult(
@@ -399,7 +399,7 @@ def _mark_if_lost(node: NodeResult, message: str | None) -> NodeResult:
 
 def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:
     node_problems = tuple(
-        Problem(node.error.code, node.error.message, node=name)
+        Problem(node.error.code, node.error.message, node_id=name)
         for name, node in nodes.items()
         if node.status is NodeStatus.FAILED and node.error is not None
     )

@@ -66,7 +66,7 @@ class RunSummary:
 
 
 def _error_json(error: Problem) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "node_id": error.node}
+    return {"code": error.code, "message": error.message, "node_id": error.node_id}
 
 
 IS_TOP_RUN = f"{wire.RUN_WORKFLOWS_FILTER} AND {wire.SEARCH_ROOT} IS NULL"
@@ -252,9 +252,11 @@ def _error_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> Problem:
     error = memo.get(wire.MEMO_ERROR)
     if execution.status in _ERROR_OF_EXECUTION or not isinstance(error, Mapping):
         return Problem(code, message)
-    node = error.get("node_id")
+    node_id = error.get("node_id")
     return Problem(
-        str(error.get("code", code)), str(error.get("message", message)), node=None if node is None else str(node)
+        str(error.get("code", code)),
+        str(error.get("message", message)),
+        node_id=None if node_id is None else str(node_id),
     )
 
 

@@ -54,14 +54,14 @@ class Problem:
         code: error code, such as `cycle`.
         message: one sentence for the author of the document, in the terms of its dialect, without the hint.
         pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
-        node: id of the node with the error, if there is one.
+        node_id: id of the node with the error, if there is one.
         hint: how to fix it, if known.
     """
 
     code: str
     message: str
     pointer: str = ""
-    node: str | None = None
+    node_id: str | None = None
     hint: str | None = None
 
     @property
@@ -74,7 +74,7 @@ class Problem:
         return {
             "code": self.code,
             "pointer": self.pointer,
-            "node_id": self.node,
+            "node_id": self.node_id,
             "message": self.message,
             "hint": self.hint,
         }
@@ -82,7 +82,7 @@ class Problem:
 
 def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
     """Convert the field `error` of a result document to a problem; return `None` if the field is null."""
-    return None if error is None else Problem(error["code"], error["message"], node=error.get("node_id"))
+    return None if error is None else Problem(error["code"], error["message"], node_id=error.get("node_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class Note:
 
     code: str
     message: str
-    node: str | None = None
+    node_id: str | None = None
     pointer: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the note for the `check` document, without an empty pointer."""
-        encoded = {"code": self.code, "node_id": self.node, "message": self.message}
+        encoded = {"code": self.code, "node_id": self.node_id, "message": self.message}
         return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 
 
@@ -158,11 +158,11 @@ def limit_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def _shorten_problem(problem: Problem) -> Problem:
     if problem.code == CYCLE:
         return problem
-    texts = (problem.message, problem.hint or "", problem.node or "")
+    texts = (problem.message, problem.hint or "", problem.node_id or "")
     if max(map(len, texts)) <= _TEXT_CHARACTERS:
         return problem
-    message, hint, node = (cut_characters(text, _TEXT_CHARACTERS) for text in texts)
-    return replace(problem, message=message, hint=hint or None, node=node or None)
+    message, hint, node_id = (cut_characters(text, _TEXT_CHARACTERS) for text in texts)
+    return replace(problem, message=message, hint=hint or None, node_id=node_id or None)
 
 
 def pointer(*parts: str | int) -> str:

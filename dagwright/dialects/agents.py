@@ -32,7 +32,7 @@ def read_agents(raw: JsonValue) -> Document:
         message = f"'metadata' must be an object, not {describe(metadata)}"
         draft.problems.append(Problem("invalid_field", message, "/metadata"))
     for index, (node, node_id) in enumerate(zip(nodes, node_ids(nodes, kind="node"), strict=True)):
-        entry = draft.entry(node, index, name=entry_name("node", node, index + 1), node=node_id)
+        entry = draft.entry(node, index, name=entry_name("node", node, index + 1), node_id=node_id)
         draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **STAND_IN_ACTION})
     return draft.document()
 

@@ -140,12 +140,12 @@ class DocumentDraft:
             return entries
         raise PlanInvalid(self.problems)
 
-    def entry(self, raw: Any, index: int, *, name: str, node: str | None) -> "ObjectReader | None":
+    def entry(self, raw: Any, index: int, *, name: str, node_id: str | None) -> "ObjectReader | None":
         """Return a reader of one entry; report a problem if the entry is not an object.
 
         Args:
             name: name of the entry in messages, such as `intent 3`.
-            node: ID of the entry's node.
+            node_id: ID of the entry's node.
         """
         at = f"{self.entries_pointer}/{index}"
         if isinstance(raw, dict):
@@ -153,7 +153,7 @@ class DocumentDraft:
                 raw,
                 at=at,
                 name=name,
-                node=node,
+                node_id=node_id,
                 problems=self.problems,
                 index=index,
                 moved_pointers=self.moved_pointers,
@@ -171,7 +171,7 @@ class ObjectReader:
         raw: the object as written.
         at: its pointer.
         name: its name in messages, such as `task 'a'`.
-        node: ID of its node.
+        node_id: ID of its node.
         problems: list that problems are appended to.
         index: index of its node.
         moved_pointers: as in `DocumentDraft`.
@@ -180,7 +180,7 @@ class ObjectReader:
     raw: Mapping[str, Any]
     at: str
     name: str
-    node: str | None
+    node_id: str | None
     problems: list[Problem]
     index: int = 0
     moved_pointers: dict[str, str] = field(default_factory=dict)
@@ -188,12 +188,12 @@ class ObjectReader:
     def report(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
         """Report a problem of this object. `keys` are the path from the object to the value."""
         at = self.at + pointer(*keys)
-        self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
+        self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node_id, hint))
 
     def expect_keys(self, known_keys: AbstractSet[str]) -> None:
         """Report all unknown keys."""
         if not self.raw.keys() <= known_keys:
-            self.problems += unknown_keys(self.raw, known_keys, at=self.at, name=self.name, node=self.node)
+            self.problems += unknown_keys(self.raw, known_keys, at=self.at, name=self.name, node_id=self.node_id)
 
     def text(self, key: str) -> str | None:
         """Return a required string; report a problem and return `None` if it is missing or invalid."""
@@ -256,14 +256,14 @@ class ObjectReader:
 
 
 def unknown_keys(
-    raw: Mapping[str, Any], known_keys: AbstractSet[str], *, at: str, name: str, node: str | None = None
+    raw: Mapping[str, Any], known_keys: AbstractSet[str], *, at: str, name: str, node_id: str | None = None
 ) -> Iterator[Problem]:
     """Yield a problem for each unknown key, with the most similar known key as its hint."""
     for key in raw:
         if key not in known_keys:
             hint = suggestion(str(key), known_keys) or f"known keys are {', '.join(sorted(known_keys))}"
             yield Problem(
-                "invalid_field", f"{name}: unknown key {printable(str(key))!r}", at + pointer(key), node, hint
+                "invalid_field", f"{name}: unknown key {printable(str(key))!r}", at + pointer(key), node_id, hint
             )
 
 

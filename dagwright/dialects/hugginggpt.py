@@ -38,7 +38,7 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     ids = _ids(tasks)
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
-        entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
+        entry = draft.entry(task, index, name=f"task {node_id}", node_id=node_id)
         stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, draft, known_ids=known_ids) if entry is not None else stand_in_node)
     return draft.document(
@@ -77,12 +77,12 @@ def _node(entry: ObjectReader, draft: DocumentDraft, *, known_ids: frozenset[str
     used_ids: dict[str, None] = {}
     arguments = _arguments(entry, depends_on, known_ids=known_ids, used_ids=used_ids)
     for used_id in used_ids:
-        if used_id not in depends_on and used_id != entry.node:
+        if used_id not in depends_on and used_id != entry.node_id:
             message = (
-                f"task {entry.node} uses the result of task {used_id}, which is not in its 'dep'; the edge was added"
+                f"task {entry.node_id} uses the result of task {used_id}, which is not in its 'dep'; the edge was added"
             )
-            draft.notes.append(Note("added_edge", message, entry.node))
-    return {"id": entry.node, **action_of_tool(task), "arguments": arguments, "depends_on": depends_on}
+            draft.notes.append(Note("added_edge", message, entry.node_id))
+    return {"id": entry.node_id, **action_of_tool(task), "arguments": arguments, "depends_on": depends_on}
 
 
 def _dependencies(entry: ObjectReader) -> list[str]:

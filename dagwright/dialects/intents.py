@@ -53,7 +53,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     resolver = resolver_of(tools)
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
-        entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
+        entry = draft.entry(intent, index, name=f"intent {index + 1}", node_id=node_id)
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             targets = _ReferenceTargets(context, setters, len(intents), resolver)
@@ -174,7 +174,7 @@ class _IntentReader:
         ):
             number = self.index + 1
             message = f"intent {number} uses {ref}, which comes later; intent {digits} runs first"
-            self.draft.notes.append(Note("forward_reference", message, self.entry.node))
+            self.draft.notes.append(Note("forward_reference", message, self.entry.node_id))
 
     def _read_session_name(self, key: str, name: str) -> None:
         value, display_name = _id_and_display_name(self.targets.context.get(name))
@@ -212,7 +212,7 @@ class _IntentReader:
             return
         at = self.entry.at + pointer("lookups", key)
         lookup_reader = ObjectReader(
-            lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems
+            lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node_id, self.entry.problems
         )
         resolver = self.targets.resolver
         has_resolver = resolver is not UNKNOWN_RESOLVER

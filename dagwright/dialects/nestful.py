@@ -41,7 +41,7 @@ def read_nestful(raw: JsonValue) -> Document:
     ids = _ids(calls[:call_count])
     known_ids = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
-        entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
+        entry = draft.entry(call, index, name=f"call {node_id}", node_id=node_id)
         stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, known_ids=known_ids) if entry is not None else stand_in_node)
     output: JsonValue = None
@@ -93,7 +93,7 @@ def _node(entry: ObjectReader, *, known_ids: frozenset[str]) -> dict[str, Any]:
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
         entry.report("invalid_field", message, "label")
-    return {"id": entry.node, **action_of_tool(name), "arguments": _arguments(entry, known_ids=known_ids)}
+    return {"id": entry.node_id, **action_of_tool(name), "arguments": _arguments(entry, known_ids=known_ids)}
 
 
 def _arguments(entry: ObjectReader, *, known_ids: frozenset[str]) -> Any:

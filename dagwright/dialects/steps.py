@@ -28,7 +28,7 @@ def read_steps(raw: JsonValue) -> Document:
         draft = DocumentDraft("steps", f"/{key}")
         steps = draft.entries_under_key(raw, key)
     for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
-        entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
+        entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node_id=node_id)
         # An invalid step still becomes a node, so that each node has the index of its step.
         stand_in_node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, node_id) if entry is not None else stand_in_node)

@@ -44,7 +44,7 @@ def read_subgoals(raw: JsonValue) -> Document:
         number = _id_of(sub_goal)
         node_id = f"{SUB_GOAL_PREFIX}{number}" if number is not None else f"sub-goal {index + 1}"
         name = f"sub-goal {number}" if number is not None else f"sub-goal at position {index + 1}"
-        entry = draft.entry(sub_goal, index, name=name, node=node_id)
+        entry = draft.entry(sub_goal, index, name=name, node_id=node_id)
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = {"id": node_id, **_fields(entry, slots)}
@@ -151,7 +151,7 @@ def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | 
         )
         return None
     ref_reader = ObjectReader(
-        value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node, entry.problems
+        value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node_id, entry.problems
     )
     ref_reader.expect_keys(_INPUT_KEYS)
     slot = ref_reader.text("slot")

@@ -46,7 +46,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
         graph.link(source, target, at=at, problems=draft.problems)
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
     for index, node in enumerate(nodes):
-        entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
+        entry = draft.entry(node, index, name=f"node {index}", node_id=f"node-{index}")
         plan_node: dict[str, Any] = {"id": f"node-{index}", **STAND_IN_ACTION}
         if entry is not None:
             plan_node = _node(entry, graph)
@@ -127,7 +127,7 @@ def _titles(raw_titles: JsonValue, node_count: int, draft: DocumentDraft) -> Seq
 def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
     task = entry.nonempty_text("task")
-    node: dict[str, Any] = {"id": entry.node, **action_of_tool(task), "arguments": {}}
+    node: dict[str, Any] = {"id": entry.node_id, **action_of_tool(task), "arguments": {}}
     dependencies = graph.dependencies.get(entry.index)
     if dependencies:
         node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(dependencies)]
@@ -155,7 +155,7 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
             entry.report("invalid_field", message, "arguments", index)
             continue
         at = entry.at + f"/arguments/{index}"
-        argument = ObjectReader(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
+        argument = ObjectReader(item, at, f"{entry.name}, argument {index}", entry.node_id, entry.problems)
         argument.expect_keys(_ARGUMENT_KEYS)
         name = argument.nonempty_text("name")
         if name is not None and name in arguments:

@@ -31,7 +31,7 @@ def read_tasks(raw: JsonValue) -> Document:
     ids = node_ids(tasks, kind="task")
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
-        entry = draft.entry(task, index, name=entry_name("task", task, index + 1), node=node_id)
+        entry = draft.entry(task, index, name=entry_name("task", task, index + 1), node_id=node_id)
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = _node(entry, node_id)
@@ -73,7 +73,7 @@ def _added_edge_notes(node: dict[str, Any], known_ids: Collection[str]) -> list[
         return []
     declared_ids = {node["id"], *node["depends_on"]}
     used_ids = dict.fromkeys(
-        part.node for part in parts if isinstance(part, ResultOf) and part.node not in declared_ids
+        part.node_id for part in parts if isinstance(part, ResultOf) and part.node_id not in declared_ids
     )
     return [
         Note(

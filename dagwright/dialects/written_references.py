@@ -225,8 +225,8 @@ class _Repairer:
 
     def _report(self, code: str, message: str, reference: _NumberReference) -> None:
         at = self.document.written_pointer(pointer(*reference.at))
-        node = self._node_id(reference.node_index) if reference.node_index is not None else None
-        self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
+        node_id = self._node_id(reference.node_index) if reference.node_index is not None else None
+        self.problems.append(Problem(code, message, at, node_id, "write {{id.result}} with the id of the node"))
 
     def _node_id(self, index: int) -> str:
         node = self.nodes[index]

@@ -46,7 +46,7 @@ class Repair:
         code: kind of slip, such as `trailing_comma`.
         offset: offset of its first character, if it has a position in the text.
         pointer: RFC 6901 pointer of the affected value in the parsed document.
-        node: ID of the affected node, if it is known.
+        node_id: ID of the affected node, if it is known.
         count: number of occurrences that the repair represents.
     """
 
@@ -54,7 +54,7 @@ class Repair:
     message: str
     offset: int | None = None
     pointer: str = ""
-    node: str | None = None
+    node_id: str | None = None
     count: int = 1
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Repair:
 
     def to_note(self) -> Note:
         """Return the repair as a note of the `check` document."""
-        return Note(self.code, f"repaired: {self.message}", self.node)
+        return Note(self.code, f"repaired: {self.message}", self.node_id)
 
 
 class UnreadableValue(Exception):

@@ -62,14 +62,14 @@ async def hydrated_document(
     await _add_inner_nodes(document, view, hydrator, only_node=only_node)
     document["error"] = run_error_of(document)
     if only_node is None:
-        document["output"] = await hydrator.hydrate(document["output"], ref="output", node=None)
+        document["output"] = await hydrator.hydrate(document["output"], ref="output", node_id=None)
     else:
         document["output"] = compact_value(document["output"], ref="output")
     for node_id, node in document["nodes"].items():
         if only_node in (None, node_id):
-            node["result"] = await hydrator.hydrate(node["result"], ref=f"node:{node_id}", node=node_id)
+            node["result"] = await hydrator.hydrate(node["result"], ref=f"node:{node_id}", node_id=node_id)
             if only_node is not None or full:
-                node["error"] = await hydrator.full_error(node["error"], node=node_id)
+                node["error"] = await hydrator.full_error(node["error"], node_id=node_id)
         else:
             node["result"] = compact_value(node["result"], ref=f"node:{node_id}")
     document["notes"] = [*document["notes"], *hydrator.notes]
@@ -149,7 +149,7 @@ async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[t
         elif name == "output" and is_output_omitted:
             yield name, listing.output()
         elif name == "output":
-            yield name, await hydrator.hydrate(value, ref="output", node=None)
+            yield name, await hydrator.hydrate(value, ref="output", node_id=None)
         elif name == "notes":
             notes = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
             yield name, [*notes, *hydrator.notes]
@@ -229,7 +229,7 @@ class _NodeListing:
         """Yield the results of all completed nodes without dependents."""
         output = self._document["output"] or {}
         for node_id, value in output.items():
-            yield node_id, await self._hydrator.hydrate(value, ref="output", node=None)
+            yield node_id, await self._hydrator.hydrate(value, ref="output", node_id=None)
         try:
             async for inner_node in self._offloaded_nodes.nodes():
                 is_completed = inner_node.document["status"] == NodeStatus.COMPLETED
@@ -237,7 +237,7 @@ class _NodeListing:
                     self._hydrator.drop_loaded_values()
                     yield (
                         inner_node.id,
-                        await self._hydrator.hydrate(inner_node.document["result"], ref="output", node=None),
+                        await self._hydrator.hydrate(inner_node.document["result"], ref="output", node_id=None),
                     )
         except StoreError as error:
             self._stop_reading(error)
@@ -253,8 +253,8 @@ class _NodeListing:
 
     async def _hydrate_node(self, node_id: str, node: Mapping[str, Any]) -> dict[str, Any]:
         self._hydrator.drop_loaded_values()
-        result = await self._hydrator.hydrate(node["result"], ref=f"node:{node_id}", node=node_id)
-        return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=node_id)}
+        result = await self._hydrator.hydrate(node["result"], ref=f"node:{node_id}", node_id=node_id)
+        return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node_id=node_id)}
 
 
 class _Hydrator:
@@ -268,7 +268,7 @@ class _Hydrator:
         """Store reference -> loaded value. The cache avoids repeated loads: a document contains the result of an item
         more than once."""
 
-    async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
+    async def hydrate(self, value: Any, *, ref: str, node_id: str | None) -> Any:
         """Return a value with its stored parts; return a reference if the value is too large or cannot be loaded.
 
         Args:
@@ -281,16 +281,16 @@ class _Hydrator:
         try:
             loaded_value = await self._loaded_value(value)
         except (PayloadMissing, PayloadDamaged) as error:
-            self._note("value_lost", str(error), node)
+            self._note("value_lost", str(error), node_id)
         except StoreUnavailable as error:
-            self._note("store_unavailable", str(error), node)
+            self._note("store_unavailable", str(error), node_id)
         except UnresolvedReference as error:
-            self._note("missing_data", str(error), node)
+            self._note("missing_data", str(error), node_id)
         else:
             return loaded_value if self._max_bytes is None else omit_large_values(loaded_value, ref=ref)
         return compact_value(value, ref=ref)
 
-    async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
+    async def full_error(self, error: Mapping[str, Any] | None, *, node_id: str) -> Mapping[str, Any] | None:
         """Return the error of a node with the full message and a `traceback`, if the message was cut."""
         if error is None or error.get("ref") is None:
             return error
@@ -298,7 +298,7 @@ class _Hydrator:
             stored_error = pydantic_core.from_json(await self._store.get(error["ref"]))
         except StoreError as store_error:
             is_temporary = isinstance(store_error, StoreUnavailable)
-            self._note("store_unavailable" if is_temporary else "value_lost", f"the full error: {store_error}", node)
+            self._note("store_unavailable" if is_temporary else "value_lost", f"the full error: {store_error}", node_id)
             return error
         return {**error, "message": stored_error["message"], "traceback": stored_error["traceback"]}
 
@@ -332,8 +332,8 @@ class _Hydrator:
         """Add a note that the nodes of offloaded regions cannot be read."""
         self.notes.append(unreadable_note(error))
 
-    def _note(self, code: str, message: str, node: str | None) -> None:
-        self.notes.append({"code": code, "node_id": node, "message": f"{node or 'output'}: {message}"})
+    def _note(self, code: str, message: str, node_id: str | None) -> None:
+        self.notes.append({"code": code, "node_id": node_id, "message": f"{node_id or 'output'}: {message}"})
 
 
 def _size_of(value: Any) -> int:

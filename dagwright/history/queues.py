@@ -248,13 +248,13 @@ class WaitMarks:
             record = scheduler.record_of(task_id)
             if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
                 self._mark(task_id, record, reason)
-                node = scheduler.state.node_of(task_id).id
-                if node != task_id:
-                    reason_by_node[node] = reason
-        for node, reason in reason_by_node.items():
-            record = scheduler.record_of(node)
+                node_id = scheduler.state.node_of(task_id).id
+                if node_id != task_id:
+                    reason_by_node[node_id] = reason
+        for node_id, reason in reason_by_node.items():
+            record = scheduler.record_of(node_id)
             if record is not None and all(item.record.status is not NodeStatus.RUNNING for item in record.items):
-                self._mark(node, record, reason)
+                self._mark(node_id, record, reason)
 
     def clear(self) -> None:
         """Restore the status of every marked task."""

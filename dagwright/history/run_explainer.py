@@ -42,13 +42,13 @@ class RunExplanation:
 
     Args:
         view: the run.
-        node: node or item, with the path to its sub-plan; empty for the whole run.
+        node_id: node or item, with the path to its sub-plan; empty for the whole run.
         chain: the reasons; the name of a node in a sub-plan starts with the path to the sub-plan.
         notes: notes about the run or about nodes of the chain.
     """
 
     view: "RunView"
-    node: str
+    node_id: str
     chain: Chain
     notes: Sequence[dict[str, Any]] = ()
 
@@ -60,7 +60,7 @@ class RunExplanation:
         """
         starts = [*self.start_reasons()]
         sentences = [sentence(self.chain, start, time_formatter=time_formatter) for start in starts[:_MAX_SENTENCES]]
-        if (omitted_count := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
+        if (omitted_count := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node_id:
             sentences.append(f"and {omitted_count:,} more")
         if (error_text := self.unexplained_error()) is not None:
             sentences.append(f"the run ended with the error {error_text}")
@@ -71,7 +71,7 @@ class RunExplanation:
 
     def unexplained_error(self) -> str | None:
         """Return code and message of the error of a run, if no reason contains the message."""
-        error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
+        error = self._error() if self.view.is_closed and not self.node_id and self.chain.reasons else None
         if error is None or error["code"] in {ERROR_PLAN_FAILED, *DERIVED_ERROR_CODES}:
             # The reasons of the nodes already explain this error.
             return None
@@ -81,7 +81,7 @@ class RunExplanation:
 
     def start_reasons(self) -> Iterator[Reason]:
         """Yield the reasons that no other reason refers to."""
-        yield from self.chain.reasons[:1] if self.node else self.chain.start_reasons()
+        yield from self.chain.reasons[:1] if self.node_id else self.chain.start_reasons()
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `dagwright why` shows."""
@@ -89,7 +89,7 @@ class RunExplanation:
             "run_id": self.view.workflow_id,
             "execution_id": self.view.execution_id,
             "status": self.view.status,
-            "node_id": self.node or None,
+            "node_id": self.node_id or None,
             "message": self.describe(format_time),
             "chain": [reason.to_json() for reason in self.chain.reasons],
             "omitted": self.chain.omitted,
@@ -121,14 +121,16 @@ class RunExplanation:
     def resolved_lookups_of_run(self) -> Sequence[dict[str, Any]]:
         """Return the resolved lookups of the run; empty if the explanation is about one node."""
         scheduler = self.view.scheduler
-        return [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
+        return (
+            [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node_id else ()
+        )
 
     def requests_outside_chain(self) -> Sequence[Request]:
         """Return the open requests that belong to no shown node: for inputs, for approval of the plan, for lookups."""
         scheduler = self.view.scheduler
-        if scheduler is None or self.node:
+        if scheduler is None or self.node_id:
             return ()
-        explained_nodes = {reason.node for reason in self.chain.reasons}
+        explained_nodes = {reason.node_id for reason in self.chain.reasons}
         return [
             request
             for request in scheduler.features.feedback.requests.open.values()
@@ -180,7 +182,7 @@ class RunExplainer:
             chain = await self._with_sub_plans(view, chain)
         else:
             chain = await self._inner_chain(view, node_id)
-        explained_nodes = {reason.node for reason in chain.reasons}
+        explained_nodes = {reason.node_id for reason in chain.reasons}
         notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained_nodes]
         return RunExplanation(top_view, node, _with_path(chain, path), notes)
 
@@ -225,13 +227,13 @@ class RunExplainer:
                 continue
             self._runs_left -= 1
             try:
-                child = await self._open_reader(child_run_id(view, reason.node)).read()
+                child = await self._open_reader(child_run_id(view, reason.node_id)).read()
             except RunNotFound:
                 continue
-            child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")
+            child_chain = _with_path(await self._chain_of_run(child), f"{reason.node_id}/")
             omitted_count += child_chain.omitted
             reasons[position] = replace(
-                reason, causes=[start.node for start in child_chain.start_reasons()] or reason.causes
+                reason, causes=[start.node_id for start in child_chain.start_reasons()] or reason.causes
             )
             reasons += child_chain.reasons
         return Chain(reasons[:MAX_REASONS], omitted_count + max(0, len(reasons) - MAX_REASONS))
@@ -239,8 +241,9 @@ class RunExplainer:
     def _has_sub_plan(self, view: "RunView", reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
             return False
-        node, map_batch = view.scheduler.state.node_of(reason.node), view.scheduler.state.map_batch_of(reason.node)
-        has_items = node.for_each is not None and reason.node == node.id
+        state = view.scheduler.state
+        node, map_batch = state.node_of(reason.node_id), state.map_batch_of(reason.node_id)
+        has_items = node.for_each is not None and reason.node_id == node.id
         return (node.kind == "plan" and not has_items) or (map_batch is not None and map_batch.count > 0)
 
     # Offloaded regions.
@@ -283,7 +286,7 @@ def _with_path(chain: Chain, path: str) -> Chain:
     if not path:
         return chain
     reasons = [
-        replace(reason, node=f"{path}{reason.node}", causes=[f"{path}{name}" for name in reason.causes])
+        replace(reason, node_id=f"{path}{reason.node_id}", causes=[f"{path}{name}" for name in reason.causes])
         for reason in chain.reasons
     ]
     return Chain(reasons, chain.omitted)

@@ -379,17 +379,17 @@ def answering_node(plan: CompiledPlan) -> str | None:
     ((path, template),) = plan.output_bindings
     part = template[0] if len(template) == 1 else None
     is_whole_result = path == () and isinstance(part, ResultOf) and (part.field, part.path) == ("result", ())
-    return part.node if is_whole_result and isinstance(part, ResultOf) else None
+    return part.node_id if is_whole_result and isinstance(part, ResultOf) else None
 
 
 def _answering_child(view: "RunView | None", description: DescribeWorkflowExecutionResponse) -> _Child | None:
     """Return the sub-plan in flight that produces the output of a run."""
     if view is None or view.scheduler is None or not description.pending_children:
         return None
-    node = answering_node(view.scheduler.plan)
-    if node is None or view.scheduler.state.number_of(node) is None:
+    node_id = answering_node(view.scheduler.plan)
+    if node_id is None or view.scheduler.state.number_of(node_id) is None:
         return None
-    task = view.scheduler.state.newest_id(node)
+    task = view.scheduler.state.newest_id(node_id)
     child_id = child_run_id(view, task)
     is_running = any(child.workflow_id == child_id for child in description.pending_children)
     return _Child(task, child_id) if is_running else None

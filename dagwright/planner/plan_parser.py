@@ -192,7 +192,7 @@ def build_parsed_plan(
     try:
         reject_too_large(plan)
     except PlanTooLarge as error:
-        raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
+        raise PlanInvalid([Problem("too_large", str(error), node_id=error.node_id)]) from None
     new_nodes = tuple(node for node in restricted_plan.nodes if node.id not in referable_ids)
     return ParsedPlan(
         PlannedNodes(

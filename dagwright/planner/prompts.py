@@ -189,8 +189,8 @@ def _problem_line(problem: Problem) -> str:
     line: dict[str, Any] = {"problem": problem.message, "code": problem.code}
     if problem.pointer:
         line["at"] = problem.pointer
-    if problem.node:
-        line["node"] = problem.node
+    if problem.node_id:
+        line["node"] = problem.node_id
     if problem.hint:
         line["hint"] = problem.hint
     return cut_for_model(f"- {json.dumps(line, ensure_ascii=False)}", _PROBLEM_CHARACTERS)

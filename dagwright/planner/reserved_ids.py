@@ -34,7 +34,9 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
     plan = {**document.plan, "nodes": [_with_new_ids(node, new_ids) for node in nodes]}
     repairs = [
         Repair(
-            "reserved_id", f"the id {old_id!r}, which is reserved for the run, was changed to {new_id!r}", node=new_id
+            "reserved_id",
+            f"the id {old_id!r}, which is reserved for the run, was changed to {new_id!r}",
+            node_id=new_id,
         )
         for old_id, new_id in new_ids.items()
     ]

@@ -95,9 +95,9 @@ class FieldParser:
         """Sub-goals with an invalid field: id -> index in the answer, and the inputs that could be read."""
 
     def _report(
-        self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None
+        self, code: str, message: str, *at: str | int, hint: str | None = None, node_id: str | None = None
     ) -> None:
-        self.problems.append(Problem(code, message, pointer(*at), node, hint))
+        self.problems.append(Problem(code, message, pointer(*at), node_id, hint))
 
     def parse_sub_goals(self, answer_part: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""

@@ -130,8 +130,8 @@ class Handle(Operand, Generic[T_co]):
             TypeError: conditions cannot read the value.
         """
         match self._reference:
-            case ResultOf(node, field, path):
-                return f"{cel_node(node)}.{field}{cel_path(path)}"
+            case ResultOf(node_id, field, path):
+                return f"{cel_node(node_id)}.{field}{cel_path(path)}"
             case Placeholder(name):
                 return "inputs" + cel_path((name, *self._input_path))
             case Item(path):

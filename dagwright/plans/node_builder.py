@@ -96,7 +96,7 @@ class NodeBuilder:
     def _with_pointers_into_plan(self, problems: Iterable[Problem], node_id: str) -> list[Problem]:
         """Replace the pointers of problems, which are relative to the node, by pointers into the plan."""
         base = pointer("nodes", self.index)
-        return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in problems]
+        return [replace(problem, pointer=base + problem.pointer, node_id=node_id) for problem in problems]
 
     def _new_id(self, given_id: str | None, name: str) -> str:
         if given_id is None:

@@ -378,6 +378,6 @@ def _reject_too_large(compiled: CompiledPlan, checked: CheckedPlan) -> None:
     try:
         reject_too_large(compiled)
     except PlanTooLarge as error:
-        node_index = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
+        node_index = next((number for number, node in enumerate(checked.nodes) if node.id == error.node_id), None)
         node_pointer = checked.document.written_pointer(pointer("nodes", node_index)) if node_index is not None else ""
-        raise PlanInvalid([Problem("too_large", str(error), node_pointer, error.node)]) from None
+        raise PlanInvalid([Problem("too_large", str(error), node_pointer, error.node_id)]) from None

@@ -179,33 +179,33 @@ def node_command_from_json(name: str, message: Any, *, source: MessageSource) ->
     actor = actor_from_json(message, source=source)
     if name == wire.ADD_NODES:
         return _add_nodes(message, actor)
-    node = message.get("node_id")
-    if not isinstance(node, str) or not 0 < len(node.encode()) <= _MAX_PATH_BYTES:
+    node_id = message.get("node_id")
+    if not isinstance(node_id, str) or not 0 < len(node_id.encode()) <= _MAX_PATH_BYTES:
         raise MessageInvalid("'node_id' must be the id of a node or item, such as sum or sum[north]")
-    command, confirmation = _NODE_COMMANDS[name](node, message, actor)
-    return CommandMessage(message, node, command, confirmation)
+    command, confirmation = _NODE_COMMANDS[name](node_id, message, actor)
+    return CommandMessage(message, node_id, command, confirmation)
 
 
-def _cancel_node(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
+def _cancel_node(node_id: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     branch = message.get("branch")
     if branch is not None and not isinstance(branch, bool):
         raise MessageInvalid("'branch' must be true or false")
-    confirmation = f"{node!r} is cancelled; its running tasks are being stopped"
-    return CancelNode(node, branch or False, CANCEL_GRACE_S, actor), confirmation
+    confirmation = f"{node_id!r} is cancelled; its running tasks are being stopped"
+    return CancelNode(node_id, branch or False, CANCEL_GRACE_S, actor), confirmation
 
 
-def _retry_node(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
+def _retry_node(node_id: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     arguments = message.get("arguments")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise MessageInvalid("'arguments' must be an object")
     arguments_note = " with these arguments, as a new node" if arguments is not None else ""
-    return RetryNode(node, arguments, actor), f"{node!r} is retried{arguments_note}"
+    return RetryNode(node_id, arguments, actor), f"{node_id!r} is retried{arguments_note}"
 
 
-def _set_result(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
+def _set_result(node_id: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     if "result" not in message:
         raise MessageInvalid("'result' is missing")
-    return SetResult(node, message["result"], actor), f"the result of {node!r} is set"
+    return SetResult(node_id, message["result"], actor), f"the result of {node_id!r} is set"
 
 
 def _add_nodes(message: Mapping[str, Any], actor: Actor) -> CommandMessage:

@@ -164,11 +164,11 @@ def _route(name: str, message: CommandMessage) -> RoutedCommand:
 
 
 def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunScheduler") -> ChildSignal | None:
-    sub_plan = running_sub_plan_of(scheduler, message.node) if message.node is not None else None
+    sub_plan = running_sub_plan_of(scheduler, message.node_id) if message.node_id is not None else None
     if sub_plan is None:
         return None
-    task_id, node = sub_plan
-    return ChildSignal(name, {**message.content, "node_id": node}, task_id)
+    task_id, node_id = sub_plan
+    return ChildSignal(name, {**message.content, "node_id": node_id}, task_id)
 
 
 CANCEL_BY_UNKNOWN_ACTOR = _route(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))

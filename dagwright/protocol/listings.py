@@ -89,11 +89,11 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
         document = shortened_request(request.to_json(""), max_bytes=MAX_LISTED_REQUEST_BYTES)
         # The reader knows the run. Requests for the inputs of the run belong to no node.
         del document["run_id"]
-        node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else request.id
+        node_id = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else request.id
         remaining_bytes -= encoded_size(document)
         if remaining_bytes < 0:
             break
-        documents.append({"node": node, "request": document})
+        documents.append({"node": node_id, "request": document})
     return {"title": title, "count": len(requests), "shown": documents}
 
 

@@ -110,7 +110,7 @@ def _end_for_map_node(record: Record, node_id: str, map_node: CompiledNode) -> R
     """Return the end of a dependency for the map node. A result that the map node does not read is omitted."""
     if map_node.when is not None:
         return record
-    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(map_node))
+    is_read = any(isinstance(part, ResultOf) and part.node_id == node_id for part in _references_of(map_node))
     result = record.result if is_read else None
     if isinstance(result, StoredValue):
         # Large parts are only for conditions of other nodes. The workers of the map node load large values themselves.

@@ -71,10 +71,10 @@ def _note(note: Any) -> dict[str, Any]:
     texts = [note.get("code"), note.get("message")] if isinstance(note, Mapping) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a note must be an object with the strings 'code' and 'message'")
-    node = note.get("node_id")
+    node_id = note.get("node_id")
     return {
         "code": note["code"][:100],
-        "node_id": node[:200] if isinstance(node, str) else None,
+        "node_id": node_id[:200] if isinstance(node_id, str) else None,
         "message": note["message"][:NOTE_CHARACTERS],
     }
 

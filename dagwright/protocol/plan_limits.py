@@ -97,12 +97,12 @@ class PlanTooLarge(DagwrightError, ValueError):
     """A plan exceeds a limit. The message has the size, the limit and advice.
 
     Args:
-        node: id of the node that is too large; `None` if the plan is too large.
+        node_id: id of the node that is too large; `None` if the plan is too large.
     """
 
-    def __init__(self, problem: str, *, size: int, limit: int, advice: str, node: str | None = None) -> None:
+    def __init__(self, problem: str, *, size: int, limit: int, advice: str, node_id: str | None = None) -> None:
         super().__init__(f"{problem}: it has {size:,}, the limit is {limit:,}; {advice}")
-        self.node = node
+        self.node_id = node_id
 
 
 def reject_too_large(plan: CompiledPlan) -> None:
@@ -135,10 +135,10 @@ def _reject_large_node(node: CompiledNode, size: int) -> None:
     advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
     if size > MAX_PLAN_PART_BYTES:
         problem = f"{name} is too large, in bytes of its compiled form"
-        raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node_id=node.id)
     if (count := _count_nested_nodes(node)) > MAX_INPUT_PLAN_NODES:
         problem = f"{name} is too large, in nodes, including those of its own sub-plans"
-        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=advice, node_id=node.id)
 
 
 def _count_nested_nodes(node: CompiledNode) -> int:

@@ -127,7 +127,7 @@ class CallIdentity:
 
     Args:
         idempotency_key: the same for every attempt of one effect, different for every other effect.
-        node: ID of the node, as in the activity ID.
+        node_id: ID of the node, as in the activity ID.
         workflow_id: ID of the run.
         attempt: 1 for the first.
         last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
@@ -141,7 +141,7 @@ class CallIdentity:
     """
 
     idempotency_key: str
-    node: str
+    node_id: str
     workflow_id: str
     attempt: int = 1
     last_heartbeat: Any = None
@@ -244,9 +244,9 @@ class ToolContext:
         return self._environment
 
     @property
-    def node(self) -> str:
+    def node_id(self) -> str:
         """ID of the node."""
-        return self._identity.node
+        return self._identity.node_id
 
     @property
     def workflow_id(self) -> str:
@@ -343,7 +343,7 @@ class ToolContext:
     def log(self) -> Any:
         """A structlog logger with the run, the node and the attempt bound."""
         return structlog.get_logger("dagwright.tools").bind(
-            workflow_id=self.workflow_id, node_id=self.node, attempt=self.attempt
+            workflow_id=self.workflow_id, node_id=self.node_id, attempt=self.attempt
         )
 
     def record_read(self, location: str) -> None:

@@ -55,7 +55,7 @@ class RecordedCall:
 @contextmanager
 def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by keyword
     idempotency_key: str = "test-key",
-    node: str = "node",
+    node_id: str = "node",
     *,
     workflow_id: str = "test-run",
     attempt: int = 1,
@@ -86,7 +86,7 @@ def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by 
 
     identity = CallIdentity(
         idempotency_key,
-        node,
+        node_id,
         workflow_id,
         attempt,
         last_heartbeat,
@@ -132,7 +132,7 @@ async def call_worker(
     node = CompiledNode("sg1", title=description, tool=spec.name)
     task = prepare_call(Task(node.id, node, TaskRef(0), dict(arguments or {}), []), {spec.name: spec.declaration})
     keywords = spec.bind(task.arguments)
-    with tool_context(node=node.id, ask=ask, environment=environment):
+    with tool_context(node_id=node.id, ask=ask, environment=environment):
         if spec.is_async:
             returned_value = await spec.function(**keywords)
         else:

@@ -189,7 +189,7 @@ def to_worker_result(returned_value: Any, declaration: ToolDeclaration) -> Worke
     """
     card = declaration.worker
     assert card is not None
-    sub_goal_id = sub_goal_id_of(context().node)
+    sub_goal_id = sub_goal_id_of(context().node_id)
     result = returned_value if isinstance(returned_value, WorkerResult) else WorkerResult(outputs=returned_value)
     subject = f"The worker tool {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):

@@ -78,9 +78,9 @@ async def test_each_client_receives_the_whole_answer_once(private_server: LiveSe
     assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT
     assert [client.runs for client in answer_clients] == [{run_id_of_key(key)} for key in keys]
     for client in event_clients:
-        end_statuses = [(node, status) for node, status in client.node_statuses if status in END_STATUSES]
-        assert sorted(end_statuses) == sorted({(node, "completed") for node, _ in end_statuses})
-        assert {"rest", "sum", "answer"} <= {node for node, _ in end_statuses}
+        end_statuses = [(node_id, status) for node_id, status in client.node_statuses if status in END_STATUSES]
+        assert sorted(end_statuses) == sorted({(node_id, "completed") for node_id, _ in end_statuses})
+        assert {"rest", "sum", "answer"} <= {node_id for node_id, _ in end_statuses}
         assert (client.events[-1].content["status"], client.events[-1].content["output"]) == ("completed", ANSWER)
         assert [event.name for event in client.events].count("run.completed") == 1
     # Each client reconnected after the kill of its gateway, and after no other kill.

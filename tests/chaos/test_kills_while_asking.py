@@ -32,9 +32,11 @@ async def _send_approval(server: LiveServer, workflow_id: str, request_id: str) 
     await handle.signal(wire.SIGNAL_FEEDBACK, message)
 
 
-async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: str) -> None:
-    answers = document["nodes"][node]["lineage"]["answers"]
-    assert [(answer["request_id"], answer["answer"], answer["by"]) for answer in answers] == [(node, "approved", "ann")]
+async def _assert_answered_once(handle: Handle, document: dict[str, Any], node_id: str) -> None:
+    answers = document["nodes"][node_id]["lineage"]["answers"]
+    assert [(answer["request_id"], answer["answer"], answer["by"]) for answer in answers] == [
+        (node_id, "approved", "ann")
+    ]
     assert (document["waiting_for"], document["notes"]) == ([], [])
     await check_history(await handle.fetch_history())
 

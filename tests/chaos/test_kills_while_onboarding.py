@@ -87,21 +87,21 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
     private_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
     client = await private_server.start()
-    for node in FULL_ONBOARDING_ROWS:
-        points.hold(f"{node}-{BEFORE}")
+    for node_id in FULL_ONBOARDING_ROWS:
+        points.hold(f"{node_id}-{BEFORE}")
     async with worker_process(private_server.address, folder, program=WORKER) as worker:
         plan = plan_with_retries(seed("onboarding"), entities.settings)
         handle = await start(client, plan, workflow_id="onboarding-killed")
         added_rows: list[str] = []
-        for number, (node, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
+        for number, (node_id, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
             for phase in (INSIDE, AFTER):
-                points.hold(f"{node}-{phase}")
-            points.release(f"{node}-{BEFORE}")
+                points.hold(f"{node_id}-{phase}")
+            points.release(f"{node_id}-{BEFORE}")
             is_killed_inside = number % 2 == 0
-            async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
+            async with stopped_at(f"{node_id}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
                     entities.assert_added(*added_rows, effects=number)
-            async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
+            async with stopped_at(f"{node_id}-{AFTER}", points, worker, is_killed=not is_killed_inside):
                 added_rows += rows
                 entities.assert_added(*added_rows, effects=number + 1)
         document = await result_within(handle, 240)
@@ -159,9 +159,9 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
     plan["intents"].append(last_intent | {"refs": {"related-to": "@result_2"}})
     points.hold("@result_7-before")
-    rows_by_undo_id = {f"undo {node}": rows for node, rows in FULL_ONBOARDING_ROWS.items()}
-    for node in rows_by_undo_id:
-        points.hold(f"{node}-{BEFORE}")
+    rows_by_undo_id = {f"undo {node_id}": rows for node_id, rows in FULL_ONBOARDING_ROWS.items()}
+    for node_id in rows_by_undo_id:
+        points.hold(f"{node_id}-{BEFORE}")
     remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(private_server.address, folder, program=WORKER) as worker:
         handle = await start(
@@ -176,22 +176,22 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
         undo_ids = undo_ids_of(await wait_for_view(client, handle.id, lambda view: bool(undo_ids_of(view))))
         assert sorted(undo_ids) == sorted(rows_by_undo_id)
         # The loop follows the order of compensation, which is the reverse order of the calls.
-        for number, node in enumerate(undo_ids, start=1):
+        for number, node_id in enumerate(undo_ids, start=1):
             for phase in (INSIDE, AFTER):
-                points.hold(f"{node}-{phase}")
-            points.release(f"{node}-{BEFORE}")
+                points.hold(f"{node_id}-{phase}")
+            points.release(f"{node_id}-{BEFORE}")
             is_killed_inside = number % 2 == 0
-            async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
+            async with stopped_at(f"{node_id}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
                     entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
-            async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
-                remaining_rows = [row for row in remaining_rows if row not in rows_by_undo_id[node]]
+            async with stopped_at(f"{node_id}-{AFTER}", points, worker, is_killed=not is_killed_inside):
+                remaining_rows = [row for row in remaining_rows if row not in rows_by_undo_id[node_id]]
                 entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) - number)
         async with asyncio.timeout(240):
             document = await document_of(handle)
     assert document["status"] == "failed"
     assert document["error"]["message"].endswith("compensated 6 calls")
     # The failed call is compensated too, because its effect is unknown.
-    assert {document["nodes"][node]["status"] for node in undo_ids} == {"completed"}
+    assert {document["nodes"][node_id]["status"] for node_id in undo_ids} == {"completed"}
     entities.assert_added(effects=0)
     await check_history(await handle.fetch_history())

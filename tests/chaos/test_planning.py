@@ -62,13 +62,13 @@ async def worker_with_model(server: LiveServer, folder: Path, model: ModelServer
         yield worker
 
 
-def lost_response(node: str) -> Step:
+def lost_response(node_id: str) -> Step:
     """Return a response that is never sent: the worker is killed while it waits for the response."""
-    return step(_LOST_TEXT, metadata={"node_id": node}, release_event=asyncio.Event())
+    return step(_LOST_TEXT, metadata={"node_id": node_id}, release_event=asyncio.Event())
 
 
-def response_to(node: str, answer: Any) -> Step:
-    return step(answer, metadata={"node_id": node})
+def response_to(node_id: str, answer: Any) -> Step:
+    return step(answer, metadata={"node_id": node_id})
 
 
 async def wait_for_calls(model: ModelServer, *nodes: str) -> None:

@@ -44,16 +44,16 @@ def test_nodes_with_forward_references_are_reordered_and_a_cycle_is_reported_onc
     ]
     (problem,) = problems_of(dialect.write({1: [3], 2: [1], 3: [2], 4: [3]}))
     node_ids = [dialect.node_id_of(number) for number in (1, 3, 2, 1)]
-    assert (problem.code, problem.node) == ("cycle", node_ids[0])
+    assert (problem.code, problem.node_id) == ("cycle", node_ids[0])
     assert problem.message == f"CircularDependencyError: {' → '.join(node_ids)}"
 
 
 def test_self_dependency_and_unknown_dependency_are_reported_at_the_entry(dialect: Dialect) -> None:
     (problem,) = problems_of(dialect.write({1: [], 2: [2]}))
-    assert (problem.code, problem.node) == ("self_dependency", dialect.node_id_of(2))
+    assert (problem.code, problem.node_id) == ("self_dependency", dialect.node_id_of(2))
     assert problem.pointer.startswith(dialect.entry_pointer(1))
     (problem,) = problems_of(dialect.write({1: [], 2: [1, 9]}))
-    assert (problem.code, problem.node) == (dialect.unknown_dependency_code, dialect.node_id_of(2))
+    assert (problem.code, problem.node_id) == (dialect.unknown_dependency_code, dialect.node_id_of(2))
     assert problem.pointer.startswith(dialect.entry_pointer(1))
 
 

@@ -60,12 +60,14 @@ def call_tools(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> 
     """Call every tool of the plan in topological order, without the scheduler; return the result of each node."""
     results: dict[str, Any] = {}
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
-    scope = Scope(get_node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
+    scope = Scope(
+        get_node_value=lambda node_id, part: results[node_id] if part == "result" else "completed", inputs=inputs
+    )
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
         arguments = resolve_bindings(dict(node.arguments), node.bindings, scope=scope)
         spec = toolset.built_in.merge(toolset.user_tools)[node.tool]
         assert spec.function is not None
-        with tool_context(node=node.id):
+        with tool_context(node_id=node.id):
             value = spec.function(**spec.bind(arguments))
             result = asyncio.run(value) if spec.is_async else value
         results[node.id] = unwrap_worker_result(result).outputs if node.is_worker else result
@@ -93,7 +95,9 @@ def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset
 def test_example_with_stub_tools_returns_the_expected_results(name: str, toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / name), toolset.declarations()))
     results = call_tools(plan, toolset, INPUTS.get(name, {}))
-    assert {node: json.loads(json.dumps(results[node])) for node in EXPECTED_RESULTS[name]} == EXPECTED_RESULTS[name]
+    assert {
+        node_id: json.loads(json.dumps(results[node_id])) for node_id in EXPECTED_RESULTS[name]
+    } == EXPECTED_RESULTS[name]
 
 
 def test_failing_exercise_fails_with_the_error_of_its_tool(toolset: Toolset) -> None:

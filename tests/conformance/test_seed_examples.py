@@ -39,7 +39,7 @@ def test_valid_example_has_the_expected_graph(name: str) -> None:
         "levels": checked_plan.levels,
         "edge_count": checked_plan.edge_count,
         "critical_path": checked_plan.critical_path,
-        "notes": [[note.code, note.node] for note in checked_plan.notes],
+        "notes": [[note.code, note.node_id] for note in checked_plan.notes],
         "inputs": list(checked_plan.inputs),
         "lookups": [[lookup.search_text, lookup.entity_type] for lookup in checked_plan.lookups],
         "titles": [node.title for node in checked_plan.nodes],

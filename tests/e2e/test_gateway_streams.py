@@ -85,8 +85,10 @@ async def test_progress_reports_each_node_and_option_full_adds_the_results(serve
     assert event_types_and_nodes(default_events) == []
     assert content_of(default_events) == "6"
     assert content_of(full_events) == "6"
-    for node in ("sum", "rest", "more"):
-        kinds = [kind for kind, each in event_types_and_nodes(progress_events) if each == node and kind != "node.ready"]
+    for node_id in ("sum", "rest", "more"):
+        kinds = [
+            kind for kind, each in event_types_and_nodes(progress_events) if each == node_id and kind != "node.ready"
+        ]
         assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
     assert event_types_and_nodes(progress_events)[-1] == ("run.completed", None)
     results = {each["node_id"]: each["data"].get("result") for each in progress_of(full_events)}

@@ -128,7 +128,7 @@ def test_reference_refers_to_the_longest_matching_id(ids: list[str]) -> None:
         candidates = [each for each in ids if re.match(re.escape(each) + field, text[2:])]
         (part,) = parse_template(text, set(ids))[:1]
         assert isinstance(part, ResultOf)
-        assert part.node == max(candidates, key=len)
+        assert part.node_id == max(candidates, key=len)
 
 
 @settings(max_examples=example_count(100), deadline=None)

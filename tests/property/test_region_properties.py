@@ -57,9 +57,9 @@ def pure_tools(failing_ids: frozenset[str]) -> ToolRegistry:
     """Return the pure tools, which fail for the nodes in `failing_ids`."""
 
     def result_or_failure(arguments: dict[str, Any]) -> Any:
-        if context().node in failing_ids:
-            raise GiveUp(context().node)
-        return result_of(context().node, arguments)
+        if context().node_id in failing_ids:
+            raise GiveUp(context().node_id)
+        return result_of(context().node_id, arguments)
 
     @tool(effects="pure")
     def pure(**arguments: Any) -> Any:

@@ -140,8 +140,8 @@ class WriteGates:
 
     def write(self, database: EntityDatabase, work: Callable[[Any], Any]) -> Any:
         """Replacement of `EntityDatabase.write`."""
-        node = context().node
-        if (gate := self._gates.get(node)) is not None:
-            self.reached_nodes.append(node)
+        node_id = context().node_id
+        if (gate := self._gates.get(node_id)) is not None:
+            self.reached_nodes.append(node_id)
             gate.wait()
         return self._write(database, work)

@@ -28,17 +28,17 @@ _write = Database.write
 
 
 def _held_write(self: Database, work: Callable[[Session], Any]) -> Any:
-    node = context().node
+    node_id = context().node_id
 
     def held_work(session: Session) -> Any:
         result = work(session)
         session.flush()
-        fault_point(f"{node}-{INSIDE}")
+        fault_point(f"{node_id}-{INSIDE}")
         return result
 
-    fault_point(f"{node}-{BEFORE}")
+    fault_point(f"{node_id}-{BEFORE}")
     result = _write(self, held_work)
-    fault_point(f"{node}-{AFTER}")
+    fault_point(f"{node_id}-{AFTER}")
     return result
 
 

@@ -41,7 +41,7 @@ USAGE = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
 class Call(NamedTuple):
     """One call of the model."""
 
-    node: str
+    node_id: str
     purpose: str
     messages: Sequence[dict[str, Any]]
     has_schema: bool
@@ -80,7 +80,7 @@ class LocalRun:
 
     @property
     def purposes(self) -> list[tuple[str, str]]:
-        return [(call.node, call.purpose) for call in self.calls]
+        return [(call.node_id, call.purpose) for call in self.calls]
 
     def titles(self, base_id: str) -> list[str | None]:
         return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == base_id]
@@ -123,14 +123,14 @@ class LocalRun:
         except ApplicationError as error:
             return NodeError(error.type or "", error.message)
 
-    def _call_model(self, node: str, arguments: Any) -> Any:
+    def _call_model(self, node_id: str, arguments: Any) -> Any:
         request = request_from_json(arguments)
         call = request.call
         messages = self._conversations.get(request.previous_conversation or "", []) + [
             message.model_dump(mode="json", exclude_none=True) for message in sendable_messages(request)
         ]
         tools = [tool.name for tool in call.tools]
-        recorded_call = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
+        recorded_call = Call(node_id, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
         self.calls.append(recorded_call)
         response = self._script.pop(0)
         response = response(self) if callable(response) else response

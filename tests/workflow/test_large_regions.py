@@ -91,7 +91,7 @@ async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_
     assert listed_run.error is not None
     # The ID of the node is in the payload store, which the list of runs does not read.
     expected = ("node_failed", "1 node failed", None)
-    assert (listed_run.error.code, listed_run.error.message, listed_run.error.node) == expected
+    assert (listed_run.error.code, listed_run.error.message, listed_run.error.node_id) == expected
     run_document = await client_runs.document(await client_runs.reader(run.workflow_id).read())
     assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 

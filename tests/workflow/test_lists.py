@@ -92,7 +92,7 @@ async def test_lists_of_runs_and_requests_read_no_history(plan_client: Client) -
         }
         error = runs_by_title[" fails"].error
         assert error is not None
-        assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
+        assert (error.code, error.message, error.node_id) == ("node_failed", "'fail' failed: no lamp", "fail")
         waiting_run_id = runs_by_title[" asks"].run_id
         for run_filter in (
             {"title": f"{tag} as"},

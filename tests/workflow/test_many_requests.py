@@ -87,8 +87,8 @@ async def test_every_request_keeps_its_first_valid_answer(runs: Runs) -> None:
     await _wait_for_open_request_count(runs, handle, _REQUESTS_PER_NODE + 1)
     person = _Person(handle, random_source)
     expected = {
-        f"{node}[{number}]": random_source.choice(_OPTIONS)
-        for node in ("now", "then")
+        f"{node_id}[{number}]": random_source.choice(_OPTIONS)
+        for node_id in ("now", "then")
         for number in range(_REQUESTS_PER_NODE)
     }
     # `send_invalid` may answer `then[7]` early, so the test sends no valid early answer to `then[7]`.

@@ -166,15 +166,15 @@ async def test_volumes_of_two_carriers_are_compared_by_parallel_sub_goals(
         [],
     ]
     departure_range = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
-    for node, carrier in zip(("sg1", "sg2"), carriers, strict=True):
+    for node_id, carrier in zip(("sg1", "sg2"), carriers, strict=True):
         conditions = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
         expected = (conditions, departure_range, [{"op": "sum", "field": "teu"}])
-        assert lookup_results(document, node, "date_range", "metrics") == expected
-    for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
-        (bucket,) = slot_value(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
+        assert lookup_results(document, node_id, "date_range", "metrics") == expected
+    for node_id, carrier in zip(("sg5", "sg6"), carriers, strict=True):
+        (bucket,) = slot_value(document, node_id, "es_results")["aggregations"]["by_carrier"]["buckets"]
         figures_of_carrier = (carrier, counts[carrier], teu[carrier])
         assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == figures_of_carrier
-        assert slot_value(document, node, "hit_count") == counts[carrier] > 10
+        assert slot_value(document, node_id, "hit_count") == counts[carrier] > 10
 
 
 # 4: several companies match, and the next turn selects one

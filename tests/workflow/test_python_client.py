@@ -269,6 +269,6 @@ async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys
         failing_run = client.start({"nodes": [call_node("a", "give_up", item="lamp")]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
             failing_run.result()
-        assert [problem.node for problem in error.value.problems] == ["a"]
+        assert [problem.node_id for problem in error.value.problems] == ["a"]
     with pytest.raises(ClientClosed, match=r"the client is closed: connect again with SyncClient\.connect\(\)"):
         run.status()

@@ -96,16 +96,16 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
         await failed_run.result()
     [problem] = failure.value.problems
-    assert (problem.node, problem.message) == ("b", "out of stock")
+    assert (problem.node_id, problem.message) == ("b", "out of stock")
     assert failure.value.result.nodes["a"].result == {"x": 1}
     failed_result = await failed_run.result(raise_on_failure=False)
-    assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
+    assert (failed_result.status, failed_result.error and failed_result.error.node_id) == (RunStatus.FAILED, "b")
     run_without_output = await python_runs.start(plan_of(call_node("a", "echo", x=1), output="{{a.result.y}}"))
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await run_without_output.result()
     partial_result = await (await python_runs.start(plan_of(call_node("a", "echo", x=1), failing_node))).result()
     expected = (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
-    assert (partial_result.status, [problem.node for problem in partial_result.problems]) == expected
+    assert (partial_result.status, [problem.node_id for problem in partial_result.problems]) == expected
     run = await python_runs.start(plan_of(call_node("a", "hold", name=gate.name)))
     await gate.wait_for_call()
     assert await run.status() == RunStatus.RUNNING
@@ -266,7 +266,7 @@ async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_
     run = await python_runs.start(plan_of(*nodes))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
-    assert [(reason.node, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
+    assert [(reason.node_id, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
     assert "out of stock" in str(explanation)
     assert (await run.explain()).status == RunStatus.FAILED
     lineage = await run.lineage("b")

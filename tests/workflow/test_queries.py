@@ -165,7 +165,7 @@ async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs:
 
     result = await _create_explainer(runs).explain_run(handle.id)
     expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
-    assert [(reason.node, reason.kind, [*reason.causes]) for reason in result.chain.reasons] == expected
+    assert [(reason.node_id, reason.kind, [*reason.causes]) for reason in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
     assert (await _explain_node(runs, handle, "after")).startswith(
         "after is blocked by outer at then, which failed at then"
@@ -180,4 +180,4 @@ async def test_explanation_of_a_node_in_an_offloaded_region_has_its_dependencies
 
     result = await _create_explainer(runs).explain_node(handle.id, "n2")
     expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
-    assert [(reason.node, reason.kind, [*reason.causes]) for reason in result.chain.reasons] == expected
+    assert [(reason.node_id, reason.kind, [*reason.causes]) for reason in result.chain.reasons] == expected

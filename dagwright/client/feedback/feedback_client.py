@@ -198,14 +198,14 @@ class FeedbackClient:
             ) from None
         return await self.request_ref_of(child.id, rest)
 
-    async def _item_not_named_error(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
+    async def _item_not_named_error(self, workflow_id: str, node_id: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [
-            request.id for request in requests_of_node(await self.requests_of(workflow_id), f"{node}/{rest}")
+            request.id for request in requests_of_node(await self.requests_of(workflow_id), f"{node_id}/{rest}")
         ]
         open_text = f"; open requests are {join_first(open_requests, _MAX_LISTED)}" if open_requests else ""
         return ItemNotNamed(
-            f"{node!r} has a sub-plan for each of its items: name an item, as {node}[key]/{rest}{open_text}"
+            f"{node_id!r} has a sub-plan for each of its items: name an item, as {node_id}[key]/{rest}{open_text}"
         )
 
 
@@ -229,9 +229,9 @@ def _requests_of_run(view: RunView) -> list[OpenRequest]:
     scheduler, open_requests = view.scheduler, []
     for document in requests_in(view):
         # Requests for the inputs of the run belong to no node.
-        node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
+        node_id = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
         request_ref = RequestRef(view.workflow_id, str(document["request_id"]))
-        open_requests.append(OpenRequest(document, request_ref, str(node), title=view.title))
+        open_requests.append(OpenRequest(document, request_ref, str(node_id), title=view.title))
     return open_requests
 
 

@@ -173,11 +173,11 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
     try:
         memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])
         requests = []
-        for node, document in memo_requests.requests:
+        for node_id, document in memo_requests.requests:
             # Check the fields by which requests are filtered and sorted.
             _ = document["type"], parse_time(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
-            requests.append(with_path(OpenRequest(document, ref, node, title=memo_requests.title), root, path))
+            requests.append(with_path(OpenRequest(document, ref, node_id, title=memo_requests.title), root, path))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
         return (), 1

@@ -117,7 +117,7 @@ def _nodes_of(tasks: Sequence[str]) -> str:
         _MAP_BATCH.search(task) is not None and nodes[index : index + 1] == nodes[index + 1 : index + 2]
         for index, task in enumerate(tasks)
     ]
-    return "".join(f"{node}/" for node, is_batch in zip(nodes, batch_flags, strict=True) if not is_batch)
+    return "".join(f"{node_id}/" for node_id, is_batch in zip(nodes, batch_flags, strict=True) if not is_batch)
 
 
 def requests_in(view: "RunView") -> list[dict[str, Any]]:

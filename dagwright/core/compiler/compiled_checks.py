@@ -133,8 +133,8 @@ def _template_problem(templates: Iterable[Template], ids: Collection[str]) -> st
 def _is_valid_reference(part: Any, ids: Collection[str]) -> bool:
     # An `if`, because a `case` takes three times as long, and most references are of this type.
     if isinstance(part, ResultOf):
-        node: Any = part.node
-        return isinstance(node, str) and node in ids and part.field in _REFERENCE_FIELDS and _is_path(part.path)
+        node_id: Any = part.node_id
+        return isinstance(node_id, str) and node_id in ids and part.field in _REFERENCE_FIELDS and _is_path(part.path)
     match part:
         case Item(path):
             return _is_path(path)

@@ -180,7 +180,7 @@ def _exports_of(plan: CompiledPlan, region_by_member: Mapping[int, int], *, ends
         )
     if plan.output is None and not plan.output_bindings:
         return exports | (ends & region_by_member.keys() if len(ends) <= MAX_OUTPUT_NODES else set())
-    output_nodes = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
+    output_nodes = {part.node_id for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
     return exports | {member for member in region_by_member if plan.nodes[member].id in output_nodes}
 
 
@@ -224,7 +224,7 @@ def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
             continue
         if node.when is not None:
             read_nodes |= outside_nodes.intersection(node.dependencies)
-        referenced_ids = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
+        referenced_ids = (part.node_id for part in _references(node.bindings) if isinstance(part, ResultOf))
         read_nodes |= {numbers[node_id] for node_id in referenced_ids if node_id in numbers}
     return read_nodes
 

@@ -152,7 +152,7 @@ def _part_text(plan: CompiledPlan, template: Template) -> str:
 
 def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
     """Return a reference to a node of the plan as a plan writes it; `None` for other references."""
-    if not isinstance(part, ResultOf) or all(node.id != part.node for node in plan.nodes[: plan.visible_count]):
+    if not isinstance(part, ResultOf) or all(node.id != part.node_id for node in plan.nodes[: plan.visible_count]):
         return None
     return str(part) if part.field == "identity" else f"{{{{{part}}}}}"
 

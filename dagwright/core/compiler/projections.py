@@ -194,10 +194,10 @@ def _reads_of_template(template: Template) -> Iterator[_Read]:
 
 def _reads_of_reference(reference: Reference, use: Use) -> Iterator[_Read]:
     match reference:
-        case ResultOf(node, "identity"):
-            yield _Read("node", node, ("id",), use)
-        case ResultOf(node, "result", path):
-            yield _Read("node", node, path, use)
+        case ResultOf(node_id, "identity"):
+            yield _Read("node", node_id, ("id",), use)
+        case ResultOf(node_id, "result", path):
+            yield _Read("node", node_id, path, use)
         case Placeholder(name):
             yield _Read("input", name, (), use)
         case Item(path):
@@ -209,7 +209,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
         use: Use = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):
-                result_read = _Read("node", read.node, tuple(steps), use)
+                result_read = _Read("node", read.node_id, tuple(steps), use)
             case "inputs", (name, *steps):
                 result_read = _Read("input", str(name), tuple(steps), use)
             case "item", steps:

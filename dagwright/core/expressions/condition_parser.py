@@ -90,7 +90,7 @@ class Read:
     Args:
         variable: name of the variable in the program.
         source: where the path starts.
-        node: id of the node if the path starts at `nodes`; otherwise empty.
+        node_id: id of the node if the path starts at `nodes`; otherwise empty.
         steps: object keys and list indices of the path.
         aspect: whether the value itself, its size, or its presence is read.
         is_in_loop: whether the read is inside a comprehension, so that the value is read for every element.
@@ -99,7 +99,7 @@ class Read:
 
     variable: str
     source: Source
-    node: str
+    node_id: str
     steps: Steps
     aspect: Literal["value", "size", "presence"]
     is_in_loop: bool
@@ -227,17 +227,17 @@ class _ConditionParser:
             self.analysis.element_read_count += 1
             return index + 1
         source: Source = "nodes"
-        node, end = "", index + 1
+        node_id, end = "", index + 1
         if name == "nodes":
-            node, end = self._parse_node_id(index)
+            node_id, end = self._parse_node_id(index)
         elif name in _RESERVED_NAMES:
             source = name  # type: ignore[assignment]  # `_RESERVED_NAMES` has the other sources
         else:
-            node = name
-        if source == "nodes" and not self.is_node(node):
-            raise BadCondition(f"there is no node {node!r}", unknown_node=node)
+            node_id = name
+        if source == "nodes" and not self.is_node(node_id):
+            raise BadCondition(f"there is no node {node_id!r}", unknown_node=node_id)
         steps, end = self._parse_steps(end)
-        self._replace_path(index, end, source=source, node=node, steps=steps, is_in_loop=is_in_loop)
+        self._replace_path(index, end, source=source, node_id=node_id, steps=steps, is_in_loop=is_in_loop)
         return end
 
     def _parse_node_id(self, index: int) -> tuple[str, int]:
@@ -271,7 +271,9 @@ class _ConditionParser:
             return int(token.text) if token.text.isdecimal() else None
         return _text_of(token.text) if token.kind == "string" else None
 
-    def _replace_path(self, start: int, end: int, *, source: Source, node: str, steps: Steps, is_in_loop: bool) -> None:
+    def _replace_path(
+        self, start: int, end: int, *, source: Source, node_id: str, steps: Steps, is_in_loop: bool
+    ) -> None:
         """Replace a path, and a size() or has() around it, by a variable."""
         aspect: Literal["value", "size", "presence"] = "value"
         is_call = self._is_token(start - 1, "(") and self._is_token(end, ")") and not self._is_token(start - 3, ".")
@@ -283,7 +285,7 @@ class _ConditionParser:
             aspect, end = "size", end + 4
         variable = f"{self.variable_prefix}{len(self.analysis.reads)}"
         compared_texts = self._comparison_literals(start, end) if aspect == "value" else ()
-        self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
+        self.analysis.reads.append(Read(variable, source, node_id, steps, aspect, is_in_loop, compared_texts))
         # The spaces separate the variable from a word that directly follows the path: `rows[0]in [1, 2]`.
         self.pieces += [self.text[self.copied_end : self.tokens[start].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
@@ -342,6 +344,6 @@ def parse_checked_condition(text: str, is_node: Callable[[str], bool]) -> Parsed
     Complexity: linear in the text.
     """
     analysis = _ConditionParser(text, is_node).parse()
-    nodes = dict.fromkeys(read.node for read in analysis.reads if read.source == "nodes")
+    nodes = dict.fromkeys(read.node_id for read in analysis.reads if read.source == "nodes")
     uses_item = any(read.source in ("item", "index") for read in analysis.reads)
     return ParsedCondition(text, tuple(nodes), uses_item, analysis)

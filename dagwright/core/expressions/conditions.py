@@ -130,7 +130,7 @@ def _projected_value(value: StoredValue | UnassembledText, read: Read) -> Any:
         return shape.length
     if part is not None and part.state == "whole":
         return part.value
-    name = read.source if read.source != "nodes" else read.node
+    name = read.source if read.source != "nodes" else read.node_id
     raise TooLargeForRun(f"when: {name}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
 
@@ -172,7 +172,7 @@ def read_values(
     values = ConditionValues()
     for read in condition.analysis.reads:
         if read.source == "nodes":
-            values.add(read, scope["nodes"][read.node], measure=measure)
+            values.add(read, scope["nodes"][read.node_id], measure=measure)
         elif read.source == "inputs":
             values.add(read, scope["inputs"], measure=measure)
     return values
@@ -187,14 +187,14 @@ def missing_reads(condition: ParsedCondition, get_root_value: Callable[[Read], A
         get_root_value: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.analysis.reads if read.source in ("nodes", "inputs")]
-    checked_paths = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
+    checked_paths = {(read.source, read.node_id, read.steps) for read in reads if read.aspect == "presence"}
     missing_texts: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
-        if any((read.source, read.node, path) in checked_paths for path in paths):
+        if any((read.source, read.node_id, path) in checked_paths for path in paths):
             continue
         root_value = get_root_value(read)
-        name = read.node if read.source == "nodes" else read.source
+        name = read.node_id if read.source == "nodes" else read.source
         if read.source == "nodes" and _walk(root_value, read.steps[:1]) is None:
             missing_texts[f"{name}{format_path(read.steps[:1])} is null"] = None
             continue
@@ -336,7 +336,7 @@ class ConditionEvaluator:
         if not isinstance(value, list | dict):
             return measure_value(read, value)
         # Results and inputs never change, so a measurement stays valid.
-        path = (read.source, read.node, read.steps)
+        path = (read.source, read.node_id, read.steps)
         measurement = self._measurements.get(path)
         if measurement is None:
             measurement = measure_value(read, value)

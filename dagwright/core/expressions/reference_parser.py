@@ -166,9 +166,9 @@ def _parse_reference(
     """
     node_reference = _longest_id(text, start, ids=ids)
     if node_reference is not None:
-        node, field, path_start = node_reference
+        node_id, field, path_start = node_reference
         path, end = _parse_rest(text, start, path_start=path_start)
-        return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
+        return path if isinstance(path, BadReference) else ResultOf(node_id, field, path), end
     if match := _PLACEHOLDER.match(text, start):
         return Placeholder(match[1]), match.end()
     if match := _SECRET.match(text, start):
@@ -233,21 +233,23 @@ def _unknown_reference(text: str, *, ids: Collection[str]) -> BadReference:
     reference_text = "{{" + text + "}}"
     name = text.strip()
     if (node_and_rest := _node_and_rest(name, ids)) is not None:
-        node, rest = node_and_rest
+        node_id, rest = node_and_rest
         if not rest:
-            return BadReference(reference_text, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
+            return BadReference(
+                reference_text, f"{node_id!r} is a node and not a value", f"write {{{{{node_id}.result}}}}"
+            )
         field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_MAX_QUOTED_FIELD_CHARACTERS]
-        message, hint = unknown_field_problem(node, field)
+        message, hint = unknown_field_problem(node_id, field)
         return BadReference(reference_text, message, hint)
     match = _FIELD.search(text + "}")
     if match is not None:
-        node = text[: match.start()].strip()
-        return BadReference(reference_text, f"there is no node {node!r}", unknown_node=node)
+        node_id = text[: match.start()].strip()
+        return BadReference(reference_text, f"there is no node {node_id!r}", unknown_node=node_id)
     hint = _unknown_hint(name)
-    node, dot, rest = name.partition(".")
+    node_id, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
     if dot and not hint.startswith("did you mean") and find_nearest_names(field, NODE_VALUE_FIELDS, limit=1):
-        return BadReference(reference_text, f"there is no node {node.strip()!r}", unknown_node=node.strip())
+        return BadReference(reference_text, f"there is no node {node_id.strip()!r}", unknown_node=node_id.strip())
     return BadReference(reference_text, "not a reference", hint)
 
 
@@ -288,10 +290,10 @@ def _is_near(name: str, known_name: str) -> bool:
     return bool(difflib.get_close_matches(name, (known_name,), n=1, cutoff=0.75))
 
 
-def unknown_field_problem(node: str, field: str) -> tuple[str, str]:
+def unknown_field_problem(node_id: str, field: str) -> tuple[str, str]:
     """Return the message and the hint for a field that no node has."""
-    message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
-    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
+    message = f"{node_id!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
+    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node_id}.result.{field} for a part of its result"
 
 
 def walk_texts(value: Any, *, base: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:

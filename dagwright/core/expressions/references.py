@@ -28,12 +28,12 @@ Field = Literal["result", "status", "error", "identity"]
 class ResultOf:
     """Reference to a value of another node: `{{node.result.path}}`."""
 
-    node: str
+    node_id: str
     field: Field
     path: Path = ()
 
     def __str__(self) -> str:
-        return f"{self.node}.{self.field}{format_path(self.path)}" if self.field != "identity" else self.node
+        return f"{self.node_id}.{self.field}{format_path(self.path)}" if self.field != "identity" else self.node_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +205,18 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
 
 
 def _result_of(reference: ResultOf, scope: Scope) -> Any:
-    node, path, field_name = reference.node, reference.path, reference.field
+    node_id, path, field_name = reference.node_id, reference.path, reference.field
     if field_name == "identity":
-        return _identity_of(scope.get_node_value(node, "result"))
-    value = scope.get_node_value(node, field_name)
-    if value is None and scope.get_node_value(node, "status") != "completed":
+        return _identity_of(scope.get_node_value(node_id, "result"))
+    value = scope.get_node_value(node_id, field_name)
+    if value is None and scope.get_node_value(node_id, "status") != "completed":
         # A node that did not complete has no result, so its paths cannot be checked.
         return None
     if isinstance(path, str) and field_name == "result":
-        return _matches_of(node, path, value, scope)
+        return _matches_of(node_id, path, value, scope)
     if not path and not isinstance(value, StoredValue):
         return value
-    return get_value(value, path, name=f"{node}.{field_name}", budget=scope.budget)
+    return get_value(value, path, name=f"{node_id}.{field_name}", budget=scope.budget)
 
 
 def _identity_of(result: Any) -> Any:
@@ -228,8 +228,8 @@ def _identity_of(result: Any) -> Any:
     return result["id"] if isinstance(result, dict) and "id" in result else result
 
 
-def _matches_of(node: str, query: str, value: Any, scope: Scope) -> Any:
+def _matches_of(node_id: str, query: str, value: Any, scope: Scope) -> Any:
     """Return the matches of a query in a result, cached because thousands of items may use the same query."""
-    if (node, query) not in scope.query_matches:
-        scope.query_matches[node, query] = get_value(value, query, name=f"{node}.result", budget=scope.budget)
-    return scope.query_matches[node, query]
+    if (node_id, query) not in scope.query_matches:
+        scope.query_matches[node_id, query] = get_value(value, query, name=f"{node_id}.result", budget=scope.budget)
+    return scope.query_matches[node_id, query]

@@ -139,7 +139,7 @@ class EntityChecks:
         bindings: Sequence[Binding],
         lookups: Collection[Lookup],
         *,
-        node: str,
+        node_id: str,
         arguments: Mapping[str, Any],
     ) -> Iterator[ArgumentProblem]:
         """Yield a problem for each argument whose lookup or reference has an entity of a wrong kind.
@@ -147,7 +147,7 @@ class EntityChecks:
         Args:
             bindings: references in the arguments of one call; a lookup appears as the placeholder of its input.
             lookups: lookups of the call.
-            node: id of the node that makes the call.
+            node_id: id of the node that makes the call.
             arguments: arguments of the call, null at each reference.
         """
         lookups_by_input: Mapping[Reference, Lookup] = {
@@ -164,10 +164,10 @@ class EntityChecks:
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
-                producer = self.producers.get(part.node)
-                if producer is not None and producer.returns is not None and part.node != node:
+                producer = self.producers.get(part.node_id)
+                if producer is not None and producer.returns is not None and part.node_id != node_id:
                     argument_kinds = accepted_kinds_with_condition(tool, key, arguments)
-                    yield from self._reference_problem(tool, key, part, argument_kinds, node=node)
+                    yield from self._reference_problem(tool, key, part, argument_kinds, node_id=node_id)
         yield from _same_entity_problems(tool, bindings, lookups)
 
     def _lookup_problem(
@@ -188,9 +188,9 @@ class EntityChecks:
             yield (key, "entity_type"), message, f"write the entity_type {join_kinds(kinds)} if that is the right type"
 
     def _reference_problem(
-        self, tool: ToolDeclaration, key: str, reference: ResultOf, argument_kinds: AcceptedKinds, *, node: str
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, argument_kinds: AcceptedKinds, *, node_id: str
     ) -> Iterator[ArgumentProblem]:
-        kinds, producer = argument_kinds.kinds, self.producers[reference.node]
+        kinds, producer = argument_kinds.kinds, self.producers[reference.node_id]
         if kinds is None or can_make(producer, kinds, self.resolver):
             return
         reference_text = f"{reference} is the result of {producer.name}, a {producer.returns}"
@@ -201,7 +201,7 @@ class EntityChecks:
         alternatives = (
             f"{other_node} makes a {producer.returns}"
             for other_node, producer in islice(self.producers.items(), _MAX_SEARCHED_NODES)
-            if other_node != node and can_make(producer, kinds, self.resolver)
+            if other_node != node_id and can_make(producer, kinds, self.resolver)
         )
         hint = "; ".join(islice(alternatives, _MAX_LISTED_NODES))
         yield (key,), f"{tool.name}: {key!r} takes a {argument_kinds.description}, and {reference_text}", hint or None

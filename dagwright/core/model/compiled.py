@@ -498,7 +498,7 @@ def _template_to_json(template: Template) -> str | list[Any]:
     """Return the parts of a template; if the template is just the result of a node, return the ID of the node."""
     part = template[0] if len(template) == 1 else None
     if isinstance(part, ResultOf) and part.field == "result" and not part.path:
-        return part.node
+        return part.node_id
     return [part if isinstance(part, str) else _reference_to_json(part) for part in template]
 
 
@@ -511,7 +511,7 @@ def _template_from_json(encoded: str | Sequence[Any]) -> Template:
 def _reference_to_json(reference: Reference) -> dict[str, Any]:
     if isinstance(reference, ResultOf):
         path = reference.path
-        encoded: dict[str, Any] = {"node": reference.node}
+        encoded: dict[str, Any] = {"node": reference.node_id}
         if reference.field != "result":
             encoded["field"] = reference.field
         if path:

@@ -282,7 +282,7 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     if not isinstance(part, ResultOf):
         return None
     lookup_nodes = {node.id: node for node in plan.nodes[plan.visible_count :] if node.kind == "lookup"}
-    find_id = id_of_find_node(lookup_nodes.get(part.node), part.path)
+    find_id = id_of_find_node(lookup_nodes.get(part.node_id), part.path)
     if find_id is None:
         return None
     arguments = lookup_nodes[find_id].arguments
@@ -307,7 +307,7 @@ def entities_of_call(
         part = template[0]
         if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
             continue
-        record = record_of(part.node)
+        record = record_of(part.node_id)
         entity_path = part.path[:-1] if part.path[-1:] == ("id",) else part.path
         entity_id, name, kind = (
             _text_at(record.result if record is not None else None, (*entity_path, key))
@@ -382,7 +382,7 @@ def resolved_lookups_of_node(
     )
     for path, template in node.bindings:
         part = template[0]
-        find_id = id_of_find_node(lookup_nodes.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        find_id = id_of_find_node(lookup_nodes.get(part.node_id), part.path) if isinstance(part, ResultOf) else None
         if find_id in entries:
             yield str(path[0]), find_id, entries[find_id]
 
@@ -418,14 +418,14 @@ def id_of_find_node(producer: CompiledNode | None, path: Any) -> str | None:
         return None
     for binding_path, template in producer.bindings:
         if binding_path == (_FOUND_ARGUMENT, path[0]) and isinstance(template[0], ResultOf):
-            return template[0].node
+            return template[0].node_id
     return None
 
 
 def _find_nodes_bound_by(bind_node: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
     """Return the find nodes of a bind node, in the order of its result."""
     nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind_node.dependencies}
-    find_ids = [template[0].node for _, template in bind_node.bindings if isinstance(template[0], ResultOf)]
+    find_ids = [template[0].node_id for _, template in bind_node.bindings if isinstance(template[0], ResultOf)]
     return [nodes[find_id] for find_id in find_ids if find_id in nodes]
 
 

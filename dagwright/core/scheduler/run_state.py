@@ -472,7 +472,9 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     if have_regions_passed and all(record.status.counts_as_completed for record in records):
         return RunStatus.COMPLETED
     replacements = final_replacements(plan)
-    output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
+    output_ids = {
+        part.node_id for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)
+    }
     output_ids = {replacements.get(node_id, node_id) for node_id in output_ids}
     if output_ids:
         output_records = [record for node, record in zip(plan.nodes, records, strict=True) if node.id in output_ids]

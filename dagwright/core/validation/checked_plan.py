@@ -194,7 +194,7 @@ class _Reader:
     ) -> None:
         for part in template:
             if isinstance(part, ResultOf):
-                self.references.nodes[part.node] = None
+                self.references.nodes[part.node_id] = None
                 continue
             match part:
                 case Placeholder(name):
@@ -257,15 +257,15 @@ class CheckReport:
         )
 
     def report_problem(
-        self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
+        self, code: str, message: str, at: Sequence[str | int], *, node_id: str | None, hint: str | None = None
     ) -> None:
         """Create a problem and add it. `at` is the path of the problem in the plan."""
-        self.add(Problem(code, message, pointer(*at), node, hint))
+        self.add(Problem(code, message, pointer(*at), node_id, hint))
 
     def add(self, problem: Problem) -> None:
         """Add a problem whose pointer starts at the plan."""
         location = self.root.written_pointer(pointer(*self.base) + problem.pointer)
-        self.problems.append(Problem(problem.code, problem.message, location, problem.node, problem.hint))
+        self.problems.append(Problem(problem.code, problem.message, location, problem.node_id, problem.hint))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,10 @@ def _check_field(read: Read) -> None:
     if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
         return
     if read.steps:
-        message, hint = unknown_field_problem(read.node, str(read.steps[0]))
+        message, hint = unknown_field_problem(read.node_id, str(read.steps[0]))
         raise BadCondition(message, hint=hint)
     if read.aspect == "value":
-        raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
+        raise BadCondition(f"{read.node_id!r} is a node and not a value", hint=f"write {read.node_id}.result")
 
 
 def _syntax_error(text: str, error: Exception) -> BadCondition:

@@ -21,7 +21,7 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
         first_index = numbers.setdefault(node.id, index)
         if first_index != index:
             message = f"duplicate node id {node.id!r} (nodes {first_index} and {index})"
-            report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
+            report.report_problem("duplicate_id", message, ("nodes", index, "id"), node_id=node.id)
     for index, raw_node in enumerate(raw_nodes):
         # Nodes with invalid fields are numbered too, because a reference to such a node is valid.
         if isinstance(raw_node, Mapping) and isinstance(raw_node.get("id"), str):
@@ -58,7 +58,7 @@ class DependencyChecks:
                     hint = self._report.hint_budget.suggestion(dependency_id, numbers, excluded_name=node.id)
                     message = f"{node.id!r} depends on unknown node {dependency_id!r}"
                     at = ("nodes", index, "depends_on", position)
-                    self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)
+                    self._report.report_problem("unknown_dependency", message, at, node_id=node.id, hint=hint)
                 else:
                     known_numbers[numbers[dependency_id]] = None
             for dependency_id in references[index].nodes:
@@ -73,7 +73,7 @@ class DependencyChecks:
                     "self_dependency",
                     message,
                     ("nodes", index),
-                    node=node.id,
+                    node_id=node.id,
                     hint=self._document.unknown_node_hint,
                 )
             dependencies[index] = list(known_numbers)
@@ -83,9 +83,9 @@ class DependencyChecks:
         hint = self._document.unknown_node_hint
         message = f"Invalid reference: {dependency_id}: no node makes this value"
         for key, part in self._dialect_references.get(index, {}).items():
-            if isinstance(part, ResultOf) and part.node == dependency_id:
+            if isinstance(part, ResultOf) and part.node_id == dependency_id:
                 at = ("nodes", index, "arguments", key)
-                self._report.report_problem("invalid_reference", message, at, node=node.id, hint=hint)
+                self._report.report_problem("invalid_reference", message, at, node_id=node.id, hint=hint)
 
 
 def check_levels(
@@ -96,5 +96,7 @@ def check_levels(
     for cycle in graph.cycles_of(dependencies) if node_levels is None else ():
         ids = [nodes[number].id for number in (*cycle, cycle[0])]
         message = f"CircularDependencyError: {' → '.join(ids)}"
-        report.report_problem(CYCLE, message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
+        report.report_problem(
+            CYCLE, message, ("nodes", cycle[0]), node_id=ids[0], hint="remove one of these dependencies"
+        )
     return node_levels or []

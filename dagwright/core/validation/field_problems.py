@@ -172,7 +172,7 @@ def parse_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Proble
         except ValidationError as error:
             errors = error.errors(include_url=False)
             field_problems = _field_problems(
-                errors, base=(), node=None, known_fields=PLAN_FIELDS, value=remaining_fields
+                errors, base=(), node_id=None, known_fields=PLAN_FIELDS, value=remaining_fields
             )
             problems += islice(field_problems, MAX_PROBLEMS + 1)
             remaining_fields = _remove_invalid_fields(remaining_fields, errors)
@@ -196,7 +196,7 @@ def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> l
         hint = "write an object with an id and a tool, such as {id: a, tool: NAME}"
         return [Problem("invalid_field", f"node {index} must be an object", pointer(*at), hint=hint)]
     node = raw.get("id") if isinstance(raw.get("id"), str) else None
-    problems = _field_problems(errors, base=at, node=node, known_fields=NODE_FIELDS, value=raw)
+    problems = _field_problems(errors, base=at, node_id=node, known_fields=NODE_FIELDS, value=raw)
     return list(islice(problems, MAX_PROBLEMS + 1))
 
 
@@ -204,7 +204,7 @@ def _field_problems(
     errors: Sequence[ErrorDetails],
     *,
     base: tuple[str | int, ...],
-    node: str | None,
+    node_id: str | None,
     known_fields: frozenset[str],
     value: Mapping[str, Any],
 ) -> Iterable[Problem]:
@@ -221,22 +221,22 @@ def _field_problems(
         at = pointer(*base, *path)
         label = ".".join(str(part) for part in path)
         if error_details["type"] == "extra_forbidden":
-            yield _unknown_field_problem(path, label=label, at=at, node=node, known_fields=known_fields)
+            yield _unknown_field_problem(path, label=label, at=at, node_id=node_id, known_fields=known_fields)
         elif error_details["type"] == "missing":
-            yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node)
+            yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node_id)
         elif error_details["loc"][-1] == _KEY_STEP:
             message = f"{label}: the name of an input has letters, digits and _ only"
             valid_name = re.sub(r"\W+", "_", str(path[-1]))
-            yield Problem("invalid_field", message, at, node, f"write {valid_name}")
+            yield Problem("invalid_field", message, at, node_id, f"write {valid_name}")
         elif expected is not None or error_details["type"] in _EXPECTED_BY_ERROR:
             expected_text = expected or _EXPECTED_BY_ERROR[error_details["type"]].format(**error_details.get("ctx", {}))
             actual = value.get(name) if expected is not None and name in _EXPECTED_BY_FIELD else error_details["input"]
             allowed_texts = _ALLOWED_TEXTS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
             hint = _hint_of_value(path, actual, allowed_texts)
-            yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node, hint)
+            yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node_id, hint)
         else:
             message = error_details["msg"].removeprefix("Value error, ")
-            yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
+            yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node_id)
 
 
 def _path_and_expected_value(
@@ -268,7 +268,7 @@ def _unknown_version_problem(version: Any) -> Problem:
 
 
 def _unknown_field_problem(
-    path: tuple[str | int, ...], *, label: str, at: str, node: str | None, known_fields: Collection[str]
+    path: tuple[str | int, ...], *, label: str, at: str, node_id: str | None, known_fields: Collection[str]
 ) -> Problem:
     """Return the problem of an unknown field, with the allowed fields and a suggestion."""
     name = str(path[-1])
@@ -282,7 +282,7 @@ def _unknown_field_problem(
     hint = suggestion(intended_name, known_fields)
     if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request selects the model"
-    return Problem("invalid_field", message, at, node, hint)
+    return Problem("invalid_field", message, at, node_id, hint)
 
 
 def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed_texts: Collection[str]) -> str | None:

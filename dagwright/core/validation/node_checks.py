@@ -104,7 +104,11 @@ class NodeChecks:
         declaration = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
         if (effects_problem := problem_of_effects(declaration, node)) is not None:
             self.report.report_problem(
-                "invalid_field", effects_problem[0], ("nodes", index, "effects"), node=node.id, hint=effects_problem[1]
+                "invalid_field",
+                effects_problem[0],
+                ("nodes", index, "effects"),
+                node_id=node.id,
+                hint=effects_problem[1],
             )
         if isinstance(node.cache, Cache):
             self._check_cache(index, node, declaration, [path for path, _ in references.argument_bindings])
@@ -120,7 +124,7 @@ class NodeChecks:
             actual = " and ".join(kinds) if kinds else "none of them"
             message = f"a node has exactly one of tool, agent, human and plan; this node has {actual}"
             hint = "omit all but one of them" if kinds else "write tool: NAME, or another of these fields"
-            self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
+            self.report.report_problem("invalid_field", message, ("nodes", index), node_id=node.id, hint=hint)
         for name, required_field in _DEPENDENT_FIELDS:
             if (
                 getattr(node, name) is not None
@@ -128,7 +132,7 @@ class NodeChecks:
                 and required_field not in invalid_fields
             ):
                 self.report.report_problem(
-                    "invalid_field", f"{name!r} needs {required_field!r}", ("nodes", index, name), node=node.id
+                    "invalid_field", f"{name!r} needs {required_field!r}", ("nodes", index, name), node_id=node.id
                 )
         for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.
@@ -139,14 +143,14 @@ class NodeChecks:
                 and not is_inline_agent(value)
             ):
                 message = f"{name} must be a name of 1 to 200 bytes"
-                self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
+                self.report.report_problem("invalid_field", message, ("nodes", index, name), node_id=node.id)
 
     def _check_requests(self, index: int, node: Node, references: NodeReferences) -> None:
         problems = problems_of_requests(
             node, human_bindings=references.human_bindings, approval_bindings=references.approval_bindings
         )
         for at, message, hint in problems:
-            self.report.report_problem("invalid_field", message, ("nodes", index, *at), node=node.id, hint=hint)
+            self.report.report_problem("invalid_field", message, ("nodes", index, *at), node_id=node.id, hint=hint)
 
     def _check_join(self, index: int, node: Node, references: NodeReferences) -> None:
         if isinstance(node.join, str):
@@ -154,7 +158,7 @@ class NodeChecks:
         count = len(dict.fromkeys([*node.depends_on, *references.nodes]))
         if node.join.at_least > count:
             message = f"join: at_least {node.join.at_least} of {count} dependencies can never be done"
-            self.report.report_problem("invalid_field", message, ("nodes", index, "join"), node=node.id)
+            self.report.report_problem("invalid_field", message, ("nodes", index, "join"), node_id=node.id)
 
     def _check_cache(
         self, index: int, node: Node, declaration: ToolDeclaration | None, unknown_paths: Sequence[Sequence[Any]]
@@ -176,7 +180,7 @@ class NodeChecks:
         else:
             return
         self.report.report_problem(
-            "invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="omit 'cache'"
+            "invalid_field", message, ("nodes", index, "cache"), node_id=node.id, hint="omit 'cache'"
         )
 
     def _check_tool(self, index: int, node: Node, references: NodeReferences, *, are_arguments_valid: bool) -> None:
@@ -186,21 +190,21 @@ class NodeChecks:
             if not self.allow_unknown_tools:
                 message = f"there is no tool {node.tool!r}"
                 self.report.report_problem(
-                    "unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=self._tool_hint(node.tool)
+                    "unknown_tool", message, ("nodes", index, "tool"), node_id=node.id, hint=self._tool_hint(node.tool)
                 )
             return
         if declaration.agent is not None:
             message, hint = f"{node.tool!r} is an agent, not a tool", f"write agent: {declaration.agent.name}"
-            self.report.report_problem("invalid_field", message, ("nodes", index, "tool"), node=node.id, hint=hint)
+            self.report.report_problem("invalid_field", message, ("nodes", index, "tool"), node_id=node.id, hint=hint)
             return
         if references.has_secrets and (problem := problem_of_secrets(declaration)) is not None:
             self.report.report_problem(
-                "invalid_arguments", problem[0], ("nodes", index, "arguments"), node=node.id, hint=problem[1]
+                "invalid_arguments", problem[0], ("nodes", index, "arguments"), node_id=node.id, hint=problem[1]
             )
         if declaration.undo is not None and declaration.undo not in self.tools and not self.allow_unknown_tools:
             message = f"{node.tool!r} is compensated by an unknown tool {declaration.undo!r}"
             hint = self._tool_hint(declaration.undo)
-            self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
+            self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node_id=node.id, hint=hint)
         if are_arguments_valid:
             self._check_arguments(index, node, references, declaration)
 
@@ -216,19 +220,19 @@ class NodeChecks:
             for code, at, message, hint in problems_of_worker_call(
                 node, worker_tool, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):
-                self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=hint)
+                self.report.report_problem(code, message, ("nodes", index, *at), node_id=node.id, hint=hint)
         schema = self._schema(declaration, index=index)
         if schema is None:
             return
         dialect_has_dashes = self.document.dialect == "intents"
         for path, message, hint in schema.problems_of(node.arguments, bindings, dialect_has_dashes=dialect_has_dashes):
             at = ("nodes", index, "arguments", *path)
-            self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
+            self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node_id=node.id, hint=hint)
         for path, message, hint in self.entity_checks.problems_of(
-            declaration, bindings, references.lookups, node=node.id, arguments=node.arguments
+            declaration, bindings, references.lookups, node_id=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
-            self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=hint)
+            self.report.report_problem("invalid_arguments", message, at, node_id=node.id, hint=hint)
 
     def _check_agent(self, index: int, node: Node, *, is_objective_valid: bool) -> None:
         assert node.agent_name is not None
@@ -239,29 +243,35 @@ class NodeChecks:
                 hint = self.report.hint_budget.suggestion(node.agent_name, known_names)
                 message = f"there is no agent {node.agent_name!r}"
                 hint = hint or _AGENT_HINT
-                self.report.report_problem("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
+                self.report.report_problem(
+                    "unknown_agent", message, ("nodes", index, "agent"), node_id=node.id, hint=hint
+                )
             return
         card = declaration.agent
         if card is None:
             return
         if is_objective_valid and not (node.objective or "").strip():
             message = f"the agent {card.name!r} needs an objective, such as: {card.objective_template}"
-            self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id)
+            self.report.report_problem("invalid_field", message, ("nodes", index), node_id=node.id)
         if node.arguments:
             message = f"the agent {card.name!r} takes an objective, not arguments"
             hint = "write the values into the objective"
-            self.report.report_problem("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
+            self.report.report_problem(
+                "invalid_field", message, ("nodes", index, "arguments"), node_id=node.id, hint=hint
+            )
         for name in card.tools:
             tool = self.tools.get(name)
             if tool is None and not self.allow_unknown_tools:
                 message = f"the agent {card.name!r} needs an unknown tool {name!r}"
                 self.report.report_problem(
-                    "unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name)
+                    "unknown_tool", message, ("nodes", index, "agent"), node_id=node.id, hint=self._tool_hint(name)
                 )
             elif tool is not None and tool.agent is not None and tool.agent.type == "llm":
                 message = f"{name!r} is an agent of type llm, which the agent {card.name!r} cannot call as a tool"
                 hint = "write a separate node for this agent, and refer to its result"
-                self.report.report_problem("invalid_field", message, ("nodes", index, "agent"), node=node.id, hint=hint)
+                self.report.report_problem(
+                    "invalid_field", message, ("nodes", index, "agent"), node_id=node.id, hint=hint
+                )
 
     def _tool_hint(self, name: str) -> str:
         if AGENT_PREFIX + name in self.tools:
@@ -287,5 +297,5 @@ class NodeChecks:
             except ValueError as error:
                 self.schemas[declaration.name] = None
                 message = f"the input schema of {declaration.name!r}: {error}"
-                self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=None)
+                self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node_id=None)
         return self.schemas[declaration.name]

@@ -71,8 +71,8 @@ class PlanValues:
             items: schema of the items of the node with the reference.
         """
         match reference:
-            case ResultOf(node, value, path):
-                return _part_at(self._of_node(node, value), path)
+            case ResultOf(node_id, value, path):
+                return _part_at(self._of_node(node_id, value), path)
             case Placeholder(name):
                 return self.inputs.get(name, ANY), ()
             case Item(path):
@@ -99,10 +99,10 @@ class PlanValues:
         name, path = str(read.steps[0]), read.steps[1:]
         if read.source == "inputs":
             return self.inputs.get(name, ANY), path
-        return self._of_node(read.node, name), path
+        return self._of_node(read.node_id, name), path
 
-    def _of_node(self, node: str, value: str) -> ValueSchema:
-        schemas = {"result": self.results.get(node, ANY), "status": STATUS, "error": ERROR}
+    def _of_node(self, node_id: str, value: str) -> ValueSchema:
+        schemas = {"result": self.results.get(node_id, ANY), "status": STATUS, "error": ERROR}
         return schemas.get(value, ANY)
 
     def items_of(self, node: Node, template: Template | None) -> ValueSchema:

@@ -178,9 +178,9 @@ def misspelt_input_notes(checked_plan: CheckedPlan, hint_budget: HintBudget) -> 
         hint_budget: budget for comparing names.
     """
     for name, suggestion in misspelt_inputs(checked_plan, hint_budget).items():
-        node, path = _first_use(checked_plan, name)
+        node_id, path = _first_use(checked_plan, name)
         message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {suggestion}"
-        yield Note("undeclared_input", message, node, path)
+        yield Note("undeclared_input", message, node_id, path)
     for sub_plan in checked_plan.sub_plans.values():
         yield from misspelt_input_notes(sub_plan, hint_budget)
 

@@ -176,13 +176,15 @@ class _Checker:
             has_nodes = "nodes" in self.raw
             message = f"'nodes' must be a list, not {describe_type(raw_nodes)}" if has_nodes else "'nodes' is missing"
             hint = "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
-            self.report.report_problem("invalid_field", message, ("nodes",) if has_nodes else (), node=None, hint=hint)
+            self.report.report_problem(
+                "invalid_field", message, ("nodes",) if has_nodes else (), node_id=None, hint=hint
+            )
             return None
         parsed_nodes = parse_nodes(raw_nodes)
         for problem in [*plan_problems, *parsed_nodes.problems]:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:
-            self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
+            self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node_id=None)
         nodes = {index: self._register_inline_agent(index, node) for index, node in parsed_nodes.nodes.items()}
         numbers = number_nodes(nodes, raw_nodes if parsed_nodes.problems else (), self.report)
         references = self._read_references(nodes, numbers, invalid_fields=parsed_nodes.invalid_fields)
@@ -218,7 +220,7 @@ class _Checker:
         for problem in references.problems:
             if problem.unknown_node is None:
                 at = ("nodes", 0, *problem.at)
-                self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
+                self.report.report_problem(problem.code, problem.message, at, node_id=node.id, hint=problem.hint)
         checks = NodeChecks(self.document, self.report, tools=self.tools, allow_unknown_tools=True, producers=producers)
         checks.check(0, node, references, invalid_fields=frozenset())
         if node.plan is not None:
@@ -231,7 +233,7 @@ class _Checker:
             return node
         if "{{" in node.agent.prompt:
             message = "a prompt must not contain references: write them in the objective"
-            self.report.report_problem("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
+            self.report.report_problem("invalid_field", message, ("nodes", index, "agent", "prompt"), node_id=node.id)
         card = node.agent.to_card(name := self.path + node.id)
         count = 1
         while AGENT_PREFIX + card.name in self.tools:
@@ -251,7 +253,7 @@ class _Checker:
         )
         for index, key, message, hint in lookup_kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
-            self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=hint)
+            self.report.report_problem("invalid_arguments", message, at, node_id=nodes[index].id, hint=hint)
         producers = {
             node.id: self.tools[node.tool]
             for node in nodes.values()
@@ -279,7 +281,7 @@ class _Checker:
         for problem in references.problems:
             hint = problem.hint or self.hint_budget.suggestion(problem.unknown_node, numbers, excluded_name=node.id)
             self.report.report_problem(
-                problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
+                problem.code, problem.message, ("nodes", index, *problem.at), node_id=node.id, hint=hint
             )
         return references
 
@@ -317,11 +319,11 @@ class _Checker:
             message = (
                 f"the sub-plan {node.plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
             )
-            self.report.report_problem("unreadable", message, at, node=node.id)
+            self.report.report_problem("unreadable", message, at, node_id=node.id)
             return None
         if len(self.report.base) >= 3 * MAX_SUB_PLAN_DEPTH:
             self.report.report_problem(
-                "too_large", f"sub-plans are nested deeper than {MAX_SUB_PLAN_DEPTH}", at, node=node.id
+                "too_large", f"sub-plans are nested deeper than {MAX_SUB_PLAN_DEPTH}", at, node_id=node.id
             )
             return None
         document = self.document.sub_documents.get(index, Document(node.plan))
@@ -339,18 +341,18 @@ class _Checker:
         for name, schema in sub_plan.inputs.items():
             if name not in node.arguments and "default" not in schema and name not in misspelt_names:
                 message = f"the sub-plan needs the input {name!r}"
-                self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
+                self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node_id=node.id)
 
     def _report_argument(
         self, index: int, node: Node, path: Sequence[str | int], message: str, hint: str | None
     ) -> None:
         at = ("nodes", index, "arguments", *path)
-        self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=hint)
+        self.report.report_problem("invalid_arguments", message, at, node_id=node.id, hint=hint)
 
     def _read_output(self, plan: PlanDocument, numbers: Mapping[str, int]) -> list[Binding]:
         bindings: list[Binding] = []
         for path, message in references_in_keys(plan.output, numbers):
-            self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=KEY_HINT)
+            self.report.report_problem("invalid_reference", message, ("output", *path), node_id=None, hint=KEY_HINT)
         for path, text in walk_texts(plan.output):
             try:
                 template = parse_template(text, numbers)
@@ -360,11 +362,11 @@ class _Checker:
                         invalid_reference.unknown_node, numbers
                     )
                     message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
-                    self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)
+                    self.report.report_problem("invalid_reference", message, ("output", *path), node_id=None, hint=hint)
                 continue
             if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
                 message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"
-                self.report.report_problem("invalid_reference", message, ("output", *path), node=None)
+                self.report.report_problem("invalid_reference", message, ("output", *path), node_id=None)
             bindings.append((path, template))
         return bindings
 
@@ -377,16 +379,18 @@ class _Checker:
             for path, message, hint in problems:
                 label = ".".join(map(str, ("inputs", name, *path)))
                 self.report.report_problem(
-                    "invalid_field", f"{label}: {message}", ("inputs", name, *path), node=None, hint=hint
+                    "invalid_field", f"{label}: {message}", ("inputs", name, *path), node_id=None, hint=hint
                 )
             if problems:
                 inputs[name] = {}
                 continue
             try:
                 for problem in problems_of_defaults({name: schema}):
-                    self.report.report_problem("invalid_field", problem.message, ("inputs", name, "default"), node=None)
+                    self.report.report_problem(
+                        "invalid_field", problem.message, ("inputs", name, "default"), node_id=None
+                    )
             except ValueError as error:
-                self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
+                self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node_id=None)
         names = [name for node in references.values() for name in node.placeholders]
         names += [part.name for _, template in output_bindings for part in template if isinstance(part, Placeholder)]
         for name in names:

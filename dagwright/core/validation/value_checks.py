@@ -128,7 +128,7 @@ class ValueChecks:
         for read in analysis.reads:
             schema, path = self.values.of_read(read, items=items)
             if read.aspect != "presence":
-                root_text = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
+                root_text = {"nodes": f"{read.node_id}.", "inputs": "inputs."}.get(read.source, read.source)
                 root_text += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
                 yield from self._problems_of_path(("when",), root_text, schema, path)
             value = schema.at(path)
@@ -143,7 +143,7 @@ class ValueChecks:
         constants = value.constants if read.compared_texts else None
         if constants is None:
             return
-        operand_text = f"when: {read.node or read.source}{format_path(read.steps)}"
+        operand_text = f"when: {read.node_id or read.source}{format_path(read.steps)}"
         for text in read.compared_texts:
             if text not in constants:
                 message, hint = never_equal_problem(operand_text, text, constants, hint_budget=self.hint_budget)
@@ -214,7 +214,7 @@ class ValueChecks:
     def _describe_part(self, part: Reference, type_text: str) -> tuple[str, str]:
         text, hint = f"{{{{{part}}}}} is {type_text}", _TYPE_HINT
         producer = (
-            self.values.producers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
+            self.values.producers.get(part.node_id) if isinstance(part, ResultOf) and part.field == "result" else None
         )
         if producer is not None and not (isinstance(part, ResultOf) and isinstance(part.path, str)):
             text += f", as the tool {producer.name!r} declares its result"

@@ -123,7 +123,7 @@ def _unknown_slots(
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
                 continue
-            producer = producers.get(part.node)
+            producer = producers.get(part.node_id)
             slot = part.path[0]
             if producer is not None and producer.worker is not None and slot not in producer.worker.outputs:
                 message = (
@@ -145,7 +145,7 @@ def _wrong_slots(
             continue
         if len(part.path) != 1:
             continue
-        producer, name = producers.get(part.node), parameter_name(str(path[0]), properties)
+        producer, name = producers.get(part.node_id), parameter_name(str(path[0]), properties)
         if producer is not None and producer.worker is not None and part.path[0] in producer.worker.outputs:
             message = wrong_slot_message(worker_tool, name, producer.worker, str(part.path[0]))
             if message is not None:
@@ -279,7 +279,7 @@ def _inputs_from_sub_goals(bindings: Sequence[Binding]) -> dict[str, Any]:
             continue
         if len(part.path) != 1 or len(path) > 2:
             continue
-        ref = {"from_sub_goal": sub_goal_id_of(part.node), "slot": part.path[0]}
+        ref = {"from_sub_goal": sub_goal_id_of(part.node_id), "slot": part.path[0]}
         name = str(path[0])
         inputs[name] = ref if len(path) == 1 else [*inputs.get(name, ()), ref]
     return inputs

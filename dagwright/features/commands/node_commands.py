@@ -39,36 +39,36 @@ class CancelNode:
     """Cancel a node or item: tasks that have not started never start, and running tasks are cancelled and awaited.
 
     Args:
-        node: id; for a node with `for_each`, all its items that have not ended are cancelled.
+        node_id: id; for a node with `for_each`, all its items that have not ended are cancelled.
         branch: also cancel all descendants that require the node.
         grace_s: seconds to wait for running tasks.
     """
 
-    node: str
+    node_id: str
     branch: bool = False
     grace_s: float = 30.0
     actor: Actor = UNKNOWN_ACTOR
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_rejection(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node_id)
         if isinstance(ref, str):
             return ref
         status = scheduler.state.record(ref).status
         if status.is_final:
-            return f"{self.node!r} has ended: {status.value}"
+            return f"{self.node_id!r} has ended: {status.value}"
         if self.branch and ref.item is not None:
             return f"an item has no branch: cancel {scheduler.plan.nodes[ref.node].id!r} with its branch instead"
         if all(scheduler.state.id_of(task) in scheduler.state.cancel_deadlines for task in _open_tasks(scheduler, ref)):
-            return f"{self.node!r} is being stopped already"
+            return f"{self.node_id!r} is being stopped already"
         return None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        ref = scheduler.state.find(self.node)
+        ref = scheduler.state.find(self.node_id)
         assert ref is not None
         reason = self.actor.describe("cancelled")
-        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("cancel_node", at))
+        scheduler.state.override_of(self.node_id).commands.append(self.actor.command_entry("cancel_node", at))
         tasks_to_end: list[TaskRef] = []
         for task in _open_tasks(scheduler, ref):
             scheduler.state.record(task).reason = reason
@@ -79,7 +79,7 @@ class CancelNode:
         if self.branch:
             for number in _descendants_requiring(scheduler, ref.node):
                 record = scheduler.records[number]
-                record.reason, record.blocked_by = f"the branch of {self.node!r} was {reason}", (self.node,)
+                record.reason, record.blocked_by = f"the branch of {self.node_id!r} was {reason}", (self.node_id,)
                 tasks_to_end.append(TaskRef(number))
         scheduler.end_tasks(tasks_to_end, NodeStatus.CANCELLED, at=at)
 
@@ -111,25 +111,25 @@ class RetryNode:
     """Retry a node or item that failed or was cancelled; its blocked dependents become pending again.
 
     Args:
-        node: id; for a node with `for_each`, all its items that failed or were cancelled are retried.
+        node_id: id; for a node with `for_each`, all its items that failed or were cancelled are retried.
         arguments: new arguments, set on a new node that supersedes this node. With `None`, this node keeps
             its arguments and its idempotency key.
     """
 
-    node: str
+    node_id: str
     arguments: Mapping[str, Any] | None = None
     actor: Actor = UNKNOWN_ACTOR
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_rejection(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node_id)
         if isinstance(ref, str):
             return ref
         record, node = scheduler.state.record(ref), scheduler.plan.nodes[ref.node]
         if not _can_be_retried(scheduler, ref):
-            return f"{self.node!r} is {record.status.value}; only a node that failed or was cancelled can be retried"
+            return f"{self.node_id!r} is {record.status.value}; only a node that failed or was cancelled can be retried"
         if scheduler.state.regions.is_inside_offloaded(ref.node):
-            return f"{self.node!r} runs in one call with many other pure nodes; it cannot be retried alone"
+            return f"{self.node_id!r} runs in one call with many other pure nodes; it cannot be retried alone"
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} run in child runs; they cannot be retried"
         if self.arguments is not None:
@@ -141,7 +141,7 @@ class RetryNode:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        ref = scheduler.state.find(self.node)
+        ref = scheduler.state.find(self.node_id)
         assert ref is not None
         record = scheduler.state.record(ref)
         attempts, error = record.attempts, record.error
@@ -157,7 +157,7 @@ class RetryNode:
         edits.apply()
         scheduler.propagate(at)
         details = {"attempts": attempts, "error": error.to_json() if error is not None else None}
-        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("retry_node", at, **details))
+        scheduler.state.override_of(self.node_id).commands.append(self.actor.command_entry("retry_node", at, **details))
 
 
 def _rejection_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
@@ -201,33 +201,33 @@ def _tasks_to_retry(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
 class SetResult:
     """Set the result of a node or item that is not running; its dependents continue."""
 
-    node: str
+    node_id: str
     result: Any
     actor: Actor = UNKNOWN_ACTOR
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_rejection(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node_id)
         if isinstance(ref, str):
             return ref
         record = scheduler.state.record(ref)
         if record.status is NodeStatus.COMPLETED:
-            return f"{self.node!r} has completed, and other nodes may have used its result"
+            return f"{self.node_id!r} has completed, and other nodes may have used its result"
         if record.status is NodeStatus.RUNNING:
-            return f"{self.node!r} is running; cancel it first"
+            return f"{self.node_id!r} is running; cancel it first"
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {scheduler.plan.nodes[ref.node].id!r} run in child runs"
         extender = scheduler.features.extension.extender
-        if extender is not None and (rejection := extender.rejection_of_result(self.node, self.result)) is not None:
+        if extender is not None and (rejection := extender.rejection_of_result(self.node_id, self.result)) is not None:
             return rejection
         tool = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
-        if tool is not None and (rejection := slots_rejection(self.node, self.result, tool)) is not None:
+        if tool is not None and (rejection := slots_rejection(self.node_id, self.result, tool)) is not None:
             return rejection
         return scheduler.state.rebuild_problem() or _rejection_of_size(scheduler, self.result, "results")
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        ref = scheduler.state.find(self.node)
+        ref = scheduler.state.find(self.node_id)
         assert ref is not None
         old_record = scheduler.state.record(ref)
         edits = scheduler.rebuild.new_edits(at)
@@ -240,7 +240,9 @@ class SetResult:
         scheduler.rebuild.charge_within_budget(at)
         edits.apply()
         scheduler.propagate(at)
-        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("set_result", at, error=error))
+        scheduler.state.override_of(self.node_id).commands.append(
+            self.actor.command_entry("set_result", at, error=error)
+        )
 
 
 # The plan.

@@ -311,14 +311,14 @@ class CommandMessage:
 
     Args:
         content: JSON value of the message.
-        node: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
+        node_id: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
         confirmation: confirmation for the sender.
         note: text of the note about the applied command.
         is_broadcast: whether the same message is sent to all sub-plans.
     """
 
     content: Mapping[str, Any]
-    node: str | None
+    node_id: str | None
     command: RunCommand | UnparsedCommand
     confirmation: str
     note: str | None = None

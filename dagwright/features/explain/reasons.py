@@ -77,7 +77,7 @@ class Reason:
         facts: additional JSON fields.
     """
 
-    node: str
+    node_id: str
     status: NodeStatus
     kind: ReasonKind
     message: str
@@ -90,7 +90,7 @@ class Reason:
     def to_json(self) -> dict[str, Any]:
         """Return the reason as JSON."""
         return {
-            "node_id": self.node,
+            "node_id": self.node_id,
             "status": self.status.value,
             "kind": self.kind,
             "message": f"{self.message}: {self.detail}" if self.detail else self.message,
@@ -440,7 +440,7 @@ def missing_value_texts(scheduler: "RunScheduler", node: CompiledNode) -> list[s
     def get_root_value(read: Read) -> Any:
         if read.source == "inputs":
             return scheduler.state.inputs
-        record = scheduler.record_of(scheduler.state.newest_id(read.node))
+        record = scheduler.record_of(scheduler.state.newest_id(read.node_id))
         if record is None:
             return {}
         result = record.result if record.status is NodeStatus.COMPLETED else None

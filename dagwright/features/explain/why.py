@@ -35,7 +35,7 @@ class Chain:
     def start_reasons(self) -> Iterator[Reason]:
         """Yield the reasons that are not causes of other reasons."""
         causes = {name for reason in self.reasons for name in reason.causes}
-        return (reason for reason in self.reasons if reason.node not in causes)
+        return (reason for reason in self.reasons if reason.node_id not in causes)
 
 
 def why(scheduler: "RunScheduler", task_id: str, *, calls: Mapping[str, ServerCall]) -> Chain:
@@ -60,8 +60,8 @@ def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]
     blocked_counts = Counter(node_id for record in scheduler.records for node_id in record.blocked_by)
     direct_reasons = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in task_ids[:MAX_REASONS]]
     reasons = [
-        replace(reason, facts={**reason.facts, "blocks": blocked_counts[reason.node]})
-        if blocked_counts[reason.node]
+        replace(reason, facts={**reason.facts, "blocks": blocked_counts[reason.node_id]})
+        if blocked_counts[reason.node_id]
         else reason
         for reason in direct_reasons
     ]
@@ -74,12 +74,12 @@ def sentence(chain: Chain, start: Reason, *, time_formatter: Callable[[float], s
     Args:
         time_formatter: function that formats a time.
     """
-    reasons = {reason.node: reason for reason in chain.reasons}
-    clauses = [f"{start.node} {_clause(start, time_formatter)}"]
-    visited_ids = {start.node}
+    reasons = {reason.node_id: reason for reason in chain.reasons}
+    clauses = [f"{start.node_id} {_clause(start, time_formatter)}"]
+    visited_ids = {start.node_id}
     while (cause := _first_cause(start, reasons, visited_ids)) is not None and cause.kind != "completed":
-        visited_ids.add(cause.node)
-        subject = "which" if len(start.causes) == 1 else cause.node
+        visited_ids.add(cause.node_id)
+        subject = "which" if len(start.causes) == 1 else cause.node_id
         clauses.append(f"{subject} {_clause(cause, time_formatter)}")
         start = cause
     return ", ".join(clauses)

@@ -154,7 +154,7 @@ def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | 
         return
     templates: list[Template] = [template for _, template in (*node.bindings, *node.item_bindings)]
     templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
-    ids_read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
+    ids_read = {part.node_id for part in references_in(templates) if isinstance(part, ResultOf)}
     ids_read.update(_ids_in_condition(state, node))
     for dependency in node.dependencies:
         if state.plan.nodes[dependency].id not in ids_read:

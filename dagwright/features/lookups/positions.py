@@ -16,12 +16,12 @@ class LookupPosition:
     """Position of an argument that is looked up.
 
     Args:
-        node: id of the node; in a sub-plan, prefixed with the ids of the outer nodes and slashes.
+        node_id: id of the node; in a sub-plan, prefixed with the ids of the outer nodes and slashes.
         argument: name of the argument.
         pointer: RFC 6901 pointer into the document as written, if it is known.
     """
 
-    node: str
+    node_id: str
     argument: str
     pointer: str | None
 
@@ -43,7 +43,7 @@ def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[st
 def _with_position(problem: dict[str, Any], position: LookupPosition | None) -> dict[str, Any]:
     if position is None:
         return {**problem, "pointer": None, "node_id": None}
-    return {**problem, "pointer": position.pointer, "node_id": position.node, "argument": position.argument}
+    return {**problem, "pointer": position.pointer, "node_id": position.node_id, "argument": position.argument}
 
 
 def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
@@ -52,7 +52,10 @@ def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
     for number, node in enumerate(plan.nodes[: plan.visible_count]):
         for path, template in node.bindings:
             part = template[0]
-            if not isinstance(part, ResultOf) or (find_id := id_of_find_node(nodes.get(part.node), part.path)) is None:
+            if (
+                not isinstance(part, ResultOf)
+                or (find_id := id_of_find_node(nodes.get(part.node_id), part.path)) is None
+            ):
                 continue
             argument = str(path[0])
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):

@@ -35,7 +35,7 @@ def _uses(plan: CompiledPlan, find_id: str, lookup_nodes: dict[str, CompiledNode
         argument_names = [
             str(path[0])
             for path, part in parts
-            if isinstance(part, ResultOf) and id_of_find_node(lookup_nodes.get(part.node), part.path) == find_id
+            if isinstance(part, ResultOf) and id_of_find_node(lookup_nodes.get(part.node_id), part.path) == find_id
         ]
         if argument_names:
             yield _description_of(plan, node, argument_names)
@@ -64,9 +64,9 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
         return None
     if (text := lookup_text(plan, part)) is not None:
         return _short(text)
-    producer = next((node for node in plan.nodes[:_MAX_NODES_SEARCHED] if node.id == part.node), None)
+    producer = next((node for node in plan.nodes[:_MAX_NODES_SEARCHED] if node.id == part.node_id), None)
     name = producer.arguments.get("name") if producer is not None else None
-    return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
+    return f"{part.node_id} {_short(name)!r}" if isinstance(name, str) else part.node_id
 
 
 def _short(text: str) -> str:

@@ -110,11 +110,11 @@ def _renumber_problem(problem: Problem, nodes: Sequence[Any], *, existing_ids: C
     """Return a problem with indices that count only the new nodes, because the sender does not know the stubs."""
     if problem.code != "duplicate_id":
         return problem
-    if problem.node in existing_ids:
-        return replace(problem, message=f"the run has a node {problem.node!r} already", hint="choose another id")
+    if problem.node_id in existing_ids:
+        return replace(problem, message=f"the run has a node {problem.node_id!r} already", hint="choose another id")
     ids = [str(node.get("id")) if isinstance(node, Mapping) else "" for node in nodes]
-    indices = [str(index) for index, node_id in enumerate(ids) if normalize("NFC", node_id) == problem.node]
-    return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(indices)})")
+    indices = [str(index) for index, node_id in enumerate(ids) if normalize("NFC", node_id) == problem.node_id]
+    return replace(problem, message=f"duplicate node id {problem.node_id!r} (nodes {' and '.join(indices)})")
 
 
 def _policy_problems(

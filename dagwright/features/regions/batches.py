@@ -124,7 +124,7 @@ class BatchNodes:
         """Return the encoded ends of dependencies whose ends are not in the batch yet, with the results that the node
         may read."""
         scheduler = self._scheduler
-        ids_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
+        ids_read = {part.node_id for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
         for number in outside_numbers:
             record = scheduler.records[number]

@@ -50,8 +50,8 @@ def explain(arguments: ShowArguments, output: Output) -> int:
 
 def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
     """Yield the lines about a run, or about a node and its causes."""
-    reason_by_node = {reason.node: reason for reason in explanation.chain.reasons}
-    if explanation.node:
+    reason_by_node = {reason.node_id: reason for reason in explanation.chain.reasons}
+    if explanation.node_id:
         yield from _lines_of_chain(explanation, reason_by_node)
     else:
         status = explanation.view.status
@@ -95,7 +95,7 @@ def _lines_of_chain(explanation: RunExplanation, reason_by_node: Mapping[str, Re
     if not node_reason.status.is_final:
         named_ids = _nodes_in_sentence(node_reason, reason_by_node)
         for reason in chain.reasons:
-            if reason.node not in named_ids:
+            if reason.node_id not in named_ids:
                 yield f"  {sentence(chain, reason, time_formatter=short_time)}"
         return
     for reason in chain.reasons:
@@ -107,7 +107,7 @@ def _lines_of_chain(explanation: RunExplanation, reason_by_node: Mapping[str, Re
 
 def _nodes_in_sentence(reason: Reason, reason_by_node: Mapping[str, Reason]) -> set[str]:
     """Return the IDs of the nodes in the sentence of a reason: its node, its first cause, and so on."""
-    visited_ids = {reason.node}
+    visited_ids = {reason.node_id}
     while next_cause := next(
         (cause for cause in reason.causes if cause in reason_by_node and cause not in visited_ids), None
     ):

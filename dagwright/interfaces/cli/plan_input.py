@@ -137,8 +137,8 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
         # Problems of an unparsed plan have no pointers, but may name a node.
         position = f" at {problem.pointer}" if problem.pointer else ""
-        if not position and isinstance(source.plan, str) and problem.node:
-            position = f" in {problem.node}"
+        if not position and isinstance(source.plan, str) and problem.node_id:
+            position = f" in {problem.node_id}"
         lines.append(f"{location}: {problem.code}{position}: {problem.text.removeprefix(f'{name}: ')}")
     omitted_count = len(invalid.problems) - PROBLEMS_SHOWN
     return (

@@ -110,5 +110,5 @@ class ProgressEventBuilder:
     def _request_event(self, request: RequestDocument) -> Event:
         return self._event("feedback.requested", request.get("node_id"), {"request": dict(request)})
 
-    def _event(self, event_type: str, node: str | None, data: Mapping[str, Any]) -> Event:
-        return {"type": event_type, "node_id": node, "run_id": self._run_id, "data": dict(data)}
+    def _event(self, event_type: str, node_id: str | None, data: Mapping[str, Any]) -> Event:
+        return {"type": event_type, "node_id": node_id, "run_id": self._run_id, "data": dict(data)}

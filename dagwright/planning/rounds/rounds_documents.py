@@ -41,7 +41,7 @@ def group_by_node_id(scheduler: "RunScheduler") -> Mapping[str, str]:
     except GoalUnreachable:
         # The run has ended because the result of a planner call is not an answer.
         return {}
-    return {node: f"round {number}" for node, number in round_by_node.items()}
+    return {node_id: f"round {number}" for node_id, number in round_by_node.items()}
 
 
 def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
@@ -193,15 +193,15 @@ def _sub_goal_documents(rounds_state: RoundsState, shorten_value: ShortenValue) 
 
 
 def _sub_goal_document(progress: SubGoalProgress, shorten_value: ShortenValue, limits: _SizeLimits) -> dict[str, Any]:
-    node, sub_goal = progress.node.id, progress.sub_goal
+    node_id, sub_goal = progress.node.id, progress.sub_goal
     result = progress.record.result if progress.is_done else None
     return {
         **SUB_GOALS.encode(sub_goal),
         "description": cut_bytes(sub_goal.description, max_bytes=limits.description),
-        "params": _limit_value(dict(sub_goal.params), node, shorten_value, max_bytes=limits.inputs),
-        "inputs": _limit_value(INPUTS.encode(sub_goal.inputs), node, shorten_value, max_bytes=limits.inputs),
+        "params": _limit_value(dict(sub_goal.params), node_id, shorten_value, max_bytes=limits.inputs),
+        "inputs": _limit_value(INPUTS.encode(sub_goal.inputs), node_id, shorten_value, max_bytes=limits.inputs),
         "status": progress.status,
-        "result": _limit_value(result, node, shorten_value, max_bytes=limits.result),
+        "result": _limit_value(result, node_id, shorten_value, max_bytes=limits.result),
         "error": progress.error and cut_bytes(progress.error, max_bytes=limits.error),
     }
 

@@ -87,7 +87,7 @@ class BatchHarness:
 
     def _tools(self) -> list[Any]:
         def record_call() -> None:
-            self.calls.append((context().node, context().idempotency_key, context().attempt))
+            self.calls.append((context().node_id, context().idempotency_key, context().attempt))
 
         @tool(effects="idempotent", batch=True)
         def short(value: Any = None) -> Any:
@@ -136,10 +136,10 @@ class BatchHarness:
         payload = await harness.payload(self.batch_input(*nodes, max_parallel=max_parallel))
         return call_batch_result_from_json(json.loads(payload.data))
 
-    def separate_activity(self, tool: str, node: str) -> ActivityHarness:
+    def separate_activity(self, tool: str, node_id: str) -> ActivityHarness:
         """Return a harness for the first attempt of the separate activity of a call."""
         harness = ActivityHarness(self.activities[tool])
-        harness.temporal.info = replace(harness.temporal.info, activity_id=node, attempt=1)
+        harness.temporal.info = replace(harness.temporal.info, activity_id=node_id, attempt=1)
         return harness
 
 

@@ -45,22 +45,22 @@ class CacheHarness:
         return ResultCache(self.store, clock=lambda: self.now)
 
     async def result_and_source(
-        self, cache: ResultCache, node: str = "n", **lookup_fields: Any
+        self, cache: ResultCache, node_id: str = "n", **lookup_fields: Any
     ) -> tuple[Any, str | None]:
         """Return the result of a call, and the node whose result was reused (`None` for a new result)."""
 
         async def call() -> Outcome:
-            self.calls.append(node)
-            return Outcome(f'"{node}"'.encode())
+            self.calls.append(node_id)
+            return Outcome(f'"{node_id}"'.encode())
 
-        outcome, reused_result = await cache.get_or_call(cache_lookup(node, **lookup_fields), call)
+        outcome, reused_result = await cache.get_or_call(cache_lookup(node_id, **lookup_fields), call)
         await cache.flush({lookup_fields.get("key", KEY)})
         return outcome.result.decode().strip('"'), reused_result.task_id if reused_result is not None else None
 
 
-def cache_lookup(node: str = "n", **lookup_fields: Any) -> CacheLookup:
+def cache_lookup(node_id: str = "n", **lookup_fields: Any) -> CacheLookup:
     defaults = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
-    return CacheLookup(**{**defaults, **lookup_fields}, task_id=node)
+    return CacheLookup(**{**defaults, **lookup_fields}, task_id=node_id)
 
 
 @pytest.fixture

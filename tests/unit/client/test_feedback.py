@@ -274,18 +274,18 @@ async def test_path_through_a_sub_plan_that_has_not_started_is_rejected() -> Non
         await feedback_client.request_ref_of("run", "later/ask")
 
 
-def open_request(id: str, *, run_id: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
-    return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run_id, id), node or id, path)
+def open_request(id: str, *, run_id: str = "run-1", node_id: str | None = None, path: str = "") -> OpenRequest:
+    return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run_id, id), node_id or id, path)
 
 
 def test_node_path_selects_the_requests_of_its_items_in_all_child_runs() -> None:
     first_run, second_run = (
-        {"path": "archive/", "run_id": f"run/archive[{number}]", "node": "sum"} for number in (1, 2)
+        {"path": "archive/", "run_id": f"run/archive[{number}]", "node_id": "sum"} for number in (1, 2)
     )
     requests = [
-        open_request("sum[a]", node="sum", run_id="run"),
-        open_request("sum[b]#2", node="sum", run_id="run"),
-        open_request("sums[a]", node="sums", run_id="run"),
+        open_request("sum[a]", node_id="sum", run_id="run"),
+        open_request("sum[b]#2", node_id="sum", run_id="run"),
+        open_request("sums[a]", node_id="sums", run_id="run"),
         open_request("sum[a]", **first_run),
         open_request("sum[a]", **second_run),
         open_request("sum[b]", **second_run),
@@ -382,7 +382,7 @@ async def send_test_answer(
 
 
 def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
-    items = [open_request(f"check[{key}]", node="check") for key in "ab"]
+    items = [open_request(f"check[{key}]", node_id="check") for key in "ab"]
     requests = [*items, open_request("other")]
     assert requests_with_id(requests, "check[a]", for_all=False) == items[:1]
     assert requests_with_id(requests, "check[a]", for_all=True) == items
@@ -435,7 +435,7 @@ async def test_next_request_has_the_path_from_the_run() -> None:
 
 
 def test_answer_without_a_request_id_needs_a_single_request() -> None:
-    items = [open_request(f"each[{number}]", node="each") for number in range(2)]
+    items = [open_request(f"each[{number}]", node_id="each") for number in range(2)]
     first_item, check = items[0], open_request("check")
     assert choose_requests([first_item], None, for_all=False) == [first_item]
     assert choose_requests(items, None, for_all=True) == items

@@ -128,7 +128,7 @@ def test_unsupported_fields_are_rejected_with_their_location() -> None:
     assert problems_of(raw, tools=tools) == ()
     with pytest.raises(PlanInvalid) as caught:
         compile_plan(check(raw, tools=tools))
-    assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
+    assert [(problem.code, problem.pointer, problem.node_id, problem.message) for problem in caught.value.problems] == [
         ("not_supported", "/nodes/2/retry", "c", "retry of an agent of type llm: not supported yet"),
         ("not_supported", "/nodes/1/on_error", "b", _NO_PLANNER),
         ("not_supported", "/nodes/3/plan/nodes/1/on_error", "i", _NO_PLANNER),

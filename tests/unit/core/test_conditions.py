@@ -218,7 +218,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
     measured_nodes: list[str] = []
 
     def measure(read: Read, value: Any) -> tuple[int, int]:
-        measured_nodes.append(read.node)
+        measured_nodes.append(read.node_id)
         return measure_value(read, value)
 
     monkeypatch.setattr("dagwright.core.expressions.conditions.measure_value", measure)

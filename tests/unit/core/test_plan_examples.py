@@ -46,7 +46,7 @@ def call_task(task: Task, toolset: Toolset) -> Any:
         return run_plan(task.node.sub_plan, task.arguments, toolset).output()[0]
     spec = toolset.built_in[task.node.tool]
     assert spec.function is not None
-    with tool_context(node=task.id):
+    with tool_context(node_id=task.id):
         value = spec.function(**spec.bind(task.arguments))
         return asyncio.run(value) if spec.is_async else value
 

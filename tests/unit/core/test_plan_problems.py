@@ -28,7 +28,7 @@ from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
 def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
     problems = problems_of(plan_of(*nodes, **fields))
-    return [(problem.pointer, problem.node, problem.message, problem.hint) for problem in problems]
+    return [(problem.pointer, problem.node_id, problem.message, problem.hint) for problem in problems]
 
 
 _ON_ERROR_VALUES = "block, skip, ask, replan or {value: …}"
@@ -139,7 +139,7 @@ def test_plan_without_a_list_of_nodes_has_a_hint(plan: dict[str, Any], expected:
 
 def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
     actual = problems_of(plan_of(node("a"), node("b", **fields)))
-    return [(each.code, each.pointer, each.node, each.message, each.hint) for each in actual]
+    return [(each.code, each.pointer, each.node_id, each.message, each.hint) for each in actual]
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
         check_plan(plan, TOOLS)
     hint = "declare the input with another type, or do not use 'n' here"
     message_start = "{{PLACEHOLDER_n}} is declared as integer, and"
-    assert [(problem.pointer, problem.node, problem.message, problem.hint) for problem in caught.value.problems] == [
+    assert [(problem.pointer, problem.node_id, problem.message, problem.hint) for problem in caught.value.problems] == [
         ("/nodes/0/for_each", "wrong", f"{message_start} for_each takes a list", hint),
         ("/nodes/1/arguments/things", "argument", f"{message_start} 'things' of 'count' takes array", hint),
     ]
@@ -332,7 +332,7 @@ def test_placeholder_similar_to_a_declared_input_has_a_note() -> None:
     nodes = [{**call_node("hello", **arguments), "id": "a"}]
     checked_plan = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
-    assert [(note.code, note.message, note.node, note.pointer) for note in checked_plan.notes] == [
+    assert [(note.code, note.message, note.node_id, note.pointer) for note in checked_plan.notes] == [
         ("undeclared_input", message, "a", "/nodes/0/arguments/name")
     ]
     missing_input = "the input 'naem' is missing: PLACEHOLDER_naem uses it, and the plan does not declare it"

@@ -14,7 +14,7 @@ from tests.support.plan_building import TOOLS, check, compiled_plan, node, plan_
 
 def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
     actual = problems_of(plan_of(*nodes, **fields))
-    return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in actual]
+    return [(problem.code, problem.pointer, problem.node_id, problem.message, problem.hint) for problem in actual]
 
 
 def test_duplicate_ids_self_dependencies_and_unknown_dependencies_are_reported() -> None:

@@ -153,7 +153,7 @@ def test_value_of_a_context_name_is_never_parsed_as_a_reference(value: Any) -> N
 
 def test_reference_to_a_later_intent_has_a_note() -> None:
     (note,) = check(intents_document(intent_with_ref("@result_2"), ENSURE_INTENT)).notes
-    assert (note.code, note.node) == ("forward_reference", "@result_1")
+    assert (note.code, note.node_id) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
 
 

@@ -133,7 +133,7 @@ def test_hugginggpt_tasks_reference_results_of_other_tasks() -> None:
         node("1", "text-to-speech", {"text": "{{0.result}}", "voice": ["{{0.result}} x"]}, depends_on=["0"]),
         node("2", "merge", {"text": "{{0.result}} and {{1.result}}"}, depends_on=["1"]),
     ]
-    assert [(note.code, note.node) for note in document.notes] == [("added_edge", "2")]
+    assert [(note.code, note.node_id) for note in document.notes] == [("added_edge", "2")]
     assert check(raw).levels == [["0"], ["1"], ["2"]]
 
 

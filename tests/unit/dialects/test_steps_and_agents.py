@@ -88,7 +88,7 @@ def test_reference_without_a_declared_dependency_adds_the_edge_and_a_note() -> N
     queries = "{{b.result}} {{b.result.x}} {{c.result}}"
     checked_plan = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
     assert checked_plan.levels == [["b", "c"], ["a"]]
-    assert [(note.code, note.node) for note in checked_plan.notes] == [("added_edge", "a")]
+    assert [(note.code, note.node_id) for note in checked_plan.notes] == [("added_edge", "a")]
     assert "'b'" in checked_plan.notes[0].message
 
 
@@ -156,7 +156,7 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
     }
     assert codes_and_pointers_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
     (problem,) = problems_of({"sub_goals": [SOURCE_SUB_GOAL, SOURCE_SUB_GOAL]})
-    assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
+    assert (problem.code, problem.pointer, problem.node_id) == ("duplicate_id", "/sub_goals/1/id", "sg1")
 
 
 @pytest.mark.parametrize(

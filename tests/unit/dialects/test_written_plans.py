@@ -191,7 +191,7 @@ def test_dollar_amounts_and_plans_in_another_dialect_are_not_repaired() -> None:
 def test_misspelled_tool_name_is_repaired(tool: str, expected: str) -> None:
     document, repairs = read_written_plan(plan_text(node("a", tool)), tools=TOOLS)
     assert document.plan["nodes"] == [node("a", expected)]
-    assert [(repair.code, repair.pointer, repair.node) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
+    assert [(repair.code, repair.pointer, repair.node_id) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
 
 
 def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed() -> None:

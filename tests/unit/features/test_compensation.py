@@ -364,7 +364,7 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
     nodes = (_compensable_node("a"), node("b", tool="post"), node("c", tool="send"), sub_plan_node)
     plan = compiled_plan(plan_of(*nodes), tools=TOOLS)
     message = "cannot be compensated: the tool 'send' has no undo"
-    assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
+    assert [(note.code, note.node_id, note.message) for note in compensation_notes(plan)] == [
         ("not_compensated", "c", f"'c' {message}"),
         ("not_compensated", "s/x", f"'s/x' {message}"),
     ]

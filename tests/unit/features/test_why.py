@@ -45,7 +45,7 @@ def run_with_requests(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
 
 def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
     reasons = chain.reasons
-    return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.causes]) for each in reasons}
+    return {each.node_id: (each.kind, f"{each.message}|{each.detail}", [*each.causes]) for each in reasons}
 
 
 def sentence_of(chain: Chain) -> str:
@@ -139,7 +139,10 @@ def test_reason_of_an_ended_node_has_the_node_and_error_that_caused_its_end() ->
     reason = reasons_in(why(scheduler, "after_optional", calls={}))["after_optional"]
     assert reason == ("skipped", "was skipped because of optional|", ["optional"])
     chain = blocking_chain(scheduler, calls={})
-    assert [(reason.node, reason.facts.get("blocks")) for reason in chain.reasons] == [("bad", 2), ("optional", None)]
+    assert [(reason.node_id, reason.facts.get("blocks")) for reason in chain.reasons] == [
+        ("bad", 2),
+        ("optional", None),
+    ]
 
 
 def test_run_without_failures_is_explained_by_the_nodes_that_were_skipped_first() -> None:

@@ -86,21 +86,21 @@ class RoundsRun:
             self.now += 1.0
             end_task(self.scheduler, task, self._result_of(task.id, task.arguments), at=self.now)
 
-    def _result_of(self, node: str, arguments: Mapping[str, Any]) -> Any:
-        if node.startswith("sg"):
-            outputs = self.worker_results.get(node)
+    def _result_of(self, node_id: str, arguments: Mapping[str, Any]) -> Any:
+        if node_id.startswith("sg"):
+            outputs = self.worker_results.get(node_id)
             if outputs is None or isinstance(outputs, NodeError):
                 return outputs or {"status": "success", "outputs": self._default_outputs(arguments)}
             return {"status": "success", "outputs": outputs}
-        if not node.startswith("plan"):
-            return _model_response(node)
-        self.argument_sizes[node] = encoded_size(arguments)
-        self.prompts[node] = arguments["messages"][-1]["content"]
+        if not node_id.startswith("plan"):
+            return _model_response(node_id)
+        self.argument_sizes[node_id] = encoded_size(arguments)
+        self.prompts[node_id] = arguments["messages"][-1]["content"]
         answer, self.planner_answers = self.planner_answers[0], self.planner_answers[1:]
         if isinstance(answer, NodeError):
             return answer
         context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round_context"])))
-        self.known_sub_goal_ids[node] = [sub_goal.id for sub_goal in context.known]
+        self.known_sub_goal_ids[node_id] = [sub_goal.id for sub_goal in context.known]
         return {**_model_response(answer), "parsed_round": parse_round(None, answer, context)}
 
     @staticmethod

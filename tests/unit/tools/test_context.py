@@ -22,8 +22,8 @@ def test_context_outside_a_tool_is_an_error() -> None:
 
 
 def test_context_describes_the_call_and_records_heartbeats() -> None:
-    with tool_context(idempotency_key="k", node="n", last_heartbeat=3) as call:
-        assert (context().idempotency_key, context().node, context().attempt) == ("k", "n", 1)
+    with tool_context(idempotency_key="k", node_id="n", last_heartbeat=3) as call:
+        assert (context().idempotency_key, context().node_id, context().attempt) == ("k", "n", 1)
         assert (context().last_heartbeat, context().cancelled) == (3, False)
         context().progress(1, 2)
         assert context().current_heartbeat == 3

@@ -100,7 +100,7 @@ async def test_params_of_a_sub_goal_are_the_arguments_that_no_slot_fills() -> No
     document = {"id": 2, "worker": "repeat", "description": "", "outputs": ["params"], "goal_type": "support"}
     keywords = spec.bind({"names": ["a"], "limit": 2, "sub_goal": {**document, "inputs": inputs}})
     assert spec.function is not None
-    with tool_context(node="sg2"):
+    with tool_context(node_id="sg2"):
         assert spec.function(**keywords)["outputs"] == {"params": {"limit": 2}}
 
 

@@ -71,8 +71,8 @@ def _failed_run(nodes: Any, error: Any = None, **fields: Any) -> dict[str, Any]:
     return {"status": "failed", "error": error, "nodes": nodes, **fields}
 
 
-def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
-    return {"code": code, "message": message, "node_id": node}
+def _error(code: str, message: str, node_id: str | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "node_id": node_id}
 
 
 FAILED_NODE = _node("failed", "no")

@@ -138,8 +138,8 @@ def _received_text(*polls: tuple[str, int, str], final_text: str, request_count:
         request_count: number of requests at the end.
     """
     received_answer, text = ReceivedAnswer(), ""
-    for node, attempt, polled_text in polls:
-        part = received_answer.delivered_text.next_part(PartialText(node, attempt, polled_text))
+    for node_id, attempt, polled_text in polls:
+        part = received_answer.delivered_text.next_part(PartialText(node_id, attempt, polled_text))
         text += received_answer.text_for(part) if part is not None else ""
     return text + received_answer.remaining_text(RunOutcome(final_text, [{"request_id": "q"}] * request_count, {}, {}))
 
