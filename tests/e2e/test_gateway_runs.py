@@ -55,7 +55,7 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
         inputs = (await gateway.http.get(f"/v1/runs/{run_id}/inputs")).json()
         node = (await gateway.http.get(f"/v1/runs/{run_id}/nodes/double")).json()
         unknown_node = await gateway.http.get(f"/v1/runs/{run_id}/nodes/dubble")
-        explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain", params={"node": "after"})).json()
+        explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain", params={"node_id": "after"})).json()
         runs = (await gateway.http.get("/v1/runs", params={"title": run_id, "status": "completed"})).json()["data"]
     assert (request["request_id"], request["answer_schema"]["required"]) == ("check", ["approved"])
     assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "answer_rejected")

@@ -139,19 +139,19 @@ async def read_graph(run_id: str, context: ContextDep) -> Response:
 
 
 @router.get(
-    "/v1/runs/{run_id}/nodes/{node:path}",
+    "/v1/runs/{run_id}/nodes/{node_id:path}",
     summary="Get a node or item",
     responses=response_docs(NodeDocument, examples.NODE),
 )
 async def read_node(
     run_id: str,
-    node: str,
+    node_id: str,
     context: ContextDep,
     *,
     full: Annotated[bool, Query(description="Include values of any size.")] = False,
 ) -> Response:
     """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
-    view = await read_node_view(context.runs, await context.visible_run(run_id), node, full=full)
+    view = await read_node_view(context.runs, await context.visible_run(run_id), node_id, full=full)
     return json_response({**view.document, "notes": list(view.notes)})
 
 
@@ -161,8 +161,8 @@ async def read_node(
     responses=response_docs(ExplanationDocument, examples.EXPLANATION),
 )
 async def explain(
-    run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
+    run_id: str, context: ContextDep, node_id: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
     """Explain why a run or a node is in its state, down to the root cause."""
-    explanation = await context.runs.explain(await context.visible_run(run_id), node)
+    explanation = await context.runs.explain(await context.visible_run(run_id), node_id)
     return json_response(explanation.to_json())

@@ -54,24 +54,28 @@ async def resume(run_id: str, context: ContextDep, body: OptionalCommand = None)
     return json_response(await send_command(context, run_id, RESUME, body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Cancel a node", responses=_COMMAND_DOCS)
-async def cancel_node(run_id: str, node: str, context: ContextDep, body: OptionalCancelNode = None) -> Response:
+@router.post("/v1/runs/{run_id}/nodes/{node_id:path}/cancel", summary="Cancel a node", responses=_COMMAND_DOCS)
+async def cancel_node(run_id: str, node_id: str, context: ContextDep, body: OptionalCancelNode = None) -> Response:
     """Cancel a node and, with `branch`, its dependents."""
     body = body or CancelNodeBody()
-    return json_response(await send_command(context, run_id, Command.cancel_node(node, branch=body.branch), body))
+    return json_response(await send_command(context, run_id, Command.cancel_node(node_id, branch=body.branch), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Retry a node", responses=_COMMAND_DOCS)
-async def retry(run_id: str, node: str, context: ContextDep, body: OptionalRetry = None) -> Response:
+@router.post("/v1/runs/{run_id}/nodes/{node_id:path}/retry", summary="Retry a node", responses=_COMMAND_DOCS)
+async def retry(run_id: str, node_id: str, context: ContextDep, body: OptionalRetry = None) -> Response:
     """Retry a node. If the request has `arguments`, a new node with these arguments replaces the node."""
     body = body or RetryBody()
-    return json_response(await send_command(context, run_id, Command.retry_node(node, arguments=body.arguments), body))
+    return json_response(
+        await send_command(context, run_id, Command.retry_node(node_id, arguments=body.arguments), body)
+    )
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Set the result of a node", responses=_COMMAND_DOCS)
-async def set_result(run_id: str, node: str, body: ResultBody, context: ContextDep) -> Response:
+@router.post(
+    "/v1/runs/{run_id}/nodes/{node_id:path}/result", summary="Set the result of a node", responses=_COMMAND_DOCS
+)
+async def set_result(run_id: str, node_id: str, body: ResultBody, context: ContextDep) -> Response:
     """Set the result of a node manually."""
-    return json_response(await send_command(context, run_id, Command.set_result(node, result=body.result), body))
+    return json_response(await send_command(context, run_id, Command.set_result(node_id, result=body.result), body))
 
 
 @router.post("/v1/runs/{run_id}/nodes", summary="Add nodes", responses=_COMMAND_DOCS)

@@ -82,7 +82,7 @@ export class Detail {
       const node = await this.#api.get(nodePath(this.#runId, id));
       if (!isCurrent()) return;
       this.#fill(node);
-      const explanation = await this.#api.get(runPath(this.#runId, `/explain?node=${encodeURIComponent(id)}`));
+      const explanation = await this.#api.get(runPath(this.#runId, `/explain?node_id=${encodeURIComponent(id)}`));
       if (isCurrent()) this.#showExplanation(explanation);
     } catch (error) {
       if (isCurrent()) fill(this.body, el("p", { class: "problem", role: "alert" }, error.message));
