@@ -308,7 +308,7 @@ def request_to_json(request: ModelRequest) -> Json:
     if request.previous_conversation is not None:
         encoded["previous_conversation"] = request.previous_conversation
     if request.stores_conversation:
-        encoded["is_continued"] = True
+        encoded["stores_conversation"] = True
     if request.endpoint is not None:
         encoded["endpoint"] = {"base_url": request.endpoint.base_url, "secret": request.endpoint.secret}
     if request.cuts:
@@ -349,7 +349,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
         return ModelRequest(
             call,
             previous_conversation=encoded.get("previous_conversation"),
-            stores_conversation=encoded.get("is_continued", False),
+            stores_conversation=encoded.get("stores_conversation", False),
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(index): int(characters) for index, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
