@@ -25,7 +25,7 @@ from dagwright.store.folder import FolderStore
 
 _RPC_TIMEOUT = timedelta(seconds=2)
 _LIFETIME = timedelta(days=1)
-"""Lifetime of a record that is never deleted, because the worker died."""
+"""Lifetime of a record whose batch could not delete it, because the worker died."""
 _DELETE_AFTER_S = 30.0
 """Time from the first record of a batch to the deletion of its records; the server has the batch's result by then."""
 

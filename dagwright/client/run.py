@@ -393,7 +393,7 @@ class Run:
         try:
             return await self._services.steering.send(self._id, command, author)
         except RunClosed as error:
-            raise RunClosed(f"{error}; `await run.fork()` starts a new run that reuses its results") from None
+            raise RunClosed(f"{error}; `run.fork()` starts a new run that reuses its results") from None
 
     async def _draft(self, changes: ForkChanges, tools: RunTools) -> ForkDraft:
         runs = self._services.runs

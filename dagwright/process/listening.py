@@ -54,7 +54,7 @@ def open_socket(host: str, port: int | None) -> socket.socket:
         else:
             return listener
     address = f"{host}:{port if port is not None else PORT}"
-    raise PortTaken(f"cannot listen on {address}: {failure.strerror}; pass another --host or --port")
+    raise PortTaken(f"cannot listen on {address}: {failure.strerror}; choose another port with --port")
 
 
 def is_local(listener: socket.socket) -> bool:

@@ -68,9 +68,12 @@ async def open_connection(
     """
     profile = _load_profile()
     namespace = namespace or profile.namespace or "default"
+    source = "" if address else _ADDRESS_SOURCE
     profile = replace(profile, address=address or profile.address, namespace=namespace)
     if profile.address is not None:
-        connection = await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
+        client = await _dial_profile(profile, namespace=namespace, source=source)
+        server = Server(address=profile.address, namespace=namespace, ui_url=settings.ui_url)
+        connection = Connection(client, server, await register_search_attributes(client))
         async with _with_tracing(connection, settings) as traced_connection:
             yield traced_connection
         return
@@ -128,13 +131,7 @@ def _load_profile() -> ClientConfigProfile:
         raise ServerUnreachable(f"Temporal's environment variables or config file cannot be used: {error}") from error
 
 
-async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
-    client = await _dial_profile(profile, namespace=namespace)
-    server = Server(address=profile.address or "", namespace=namespace, ui_url=ui_url)
-    return Connection(client, server, await register_search_attributes(client))
-
-
-async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Client:
+async def _dial_profile(profile: ClientConfigProfile, *, namespace: str, source: str) -> Client:
     server_text = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
         # The SDK would accept the value and log a deprecation warning.
@@ -148,23 +145,22 @@ async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Clie
             )
             await _check_namespace(client)
     except TimeoutError as error:
-        text = f"{server_text} does not respond within {_CONNECT_TIMEOUT_S:g} s; {_ADDRESS_SOURCE}"
-        raise ServerUnreachable(text) from error
+        raise ServerUnreachable(f"{server_text} does not respond within {_CONNECT_TIMEOUT_S:g} s{source}") from error
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             raise ServerUnreachable(f"{server_text} has no namespace {namespace!r}") from error
         raise ServerUnreachable(f"{server_text} rejects the connection: {_explain(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise ServerUnreachable(f"{server_text} cannot be reached: {_explain(str(error))}") from None
+        raise ServerUnreachable(f"{server_text} cannot be reached: {_explain(str(error))}{source}") from None
     return client
 
 
 _ADDRESS_FORMAT = "an address is written HOST:PORT, such as localhost:7233"
-_ADDRESS_SOURCE = "TEMPORAL_ADDRESS or Temporal's config file names this server; without them, Dagwright starts one"
+_ADDRESS_SOURCE = "; TEMPORAL_ADDRESS or Temporal's config file names this server; without them, Dagwright starts one"
 _EXPLANATIONS = (
-    ("ConnectionRefused", f"nothing listens there; {_ADDRESS_SOURCE}"),
-    ("dns error", f"the host name is unknown; {_ADDRESS_SOURCE}"),
-    ("TimedOut", f"the host does not respond; {_ADDRESS_SOURCE}"),
+    ("ConnectionRefused", "nothing listens there"),
+    ("dns error", "the host name is unknown"),
+    ("TimedOut", "the host does not respond"),
     ("Unreachable", "there is no network route to the host"),
     ("ertificate", "its certificate is not trusted; see the TLS settings"),
     ("InvalidContentType", "it does not use TLS; remove the TLS settings and the API key, or use its TLS port"),

@@ -41,7 +41,7 @@ _WAIT = {
     "minimum": 0,
     "maximum": MAX_WAIT_S,
     "default": DEFAULT_WAIT_S,
-    "description": "Seconds to wait for the end of the run. With 0, the call returns once the run has started. The run "
+    "description": "Seconds to wait for the end of the run. With 0, the call does not wait for the end. The run "
     f"continues regardless of this call; {GET_RUN} returns its state and output.",
 }
 _RUN_ID = {"type": "string", "description": "ID of the run: `run_id` in the results of other tools."}

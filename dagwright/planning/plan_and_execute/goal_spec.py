@@ -238,7 +238,7 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
 
 def _context_fields(name: Any, entity: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
-        raise ValueError(f"context: {name!r:.80} is not a valid session name, such as order for @order")
+        raise ValueError(f"context: {name!r:.80} is not a valid name, such as order for @order")
     fields = {"id": entity} if isinstance(entity, str) else entity
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
