@@ -39,7 +39,7 @@ def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureF
     removal_exit_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
     second_removal_exit_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
     assert (exit_code, added_key["status"]) == (0, "added")
-    assert (added_key["scopes"], read_only_key["scopes"]) == (["run", "answer"], [])
+    assert (added_key["scopes"], read_only_key["scopes"]) == (["run", "answer"], ["read"])
     owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", read_only_key["id"])]
     assert [(key["owner"], key["id"]) for key in listed_keys] == owners
     assert not any("sha256" in key or "key" in key for key in listed_keys)
