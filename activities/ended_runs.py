@@ -45,14 +45,14 @@ async def end_cancelled_run(message: Mapping[str, Any]) -> Any:
 
 
 @activity.defn(name=ACTIVITY_DELETE_EXECUTION)
-async def delete_execution(run_id: str) -> None:
+async def delete_execution(execution_id: str) -> None:
     """Delete a closed execution of the calling workflow; no effect if the execution is already deleted.
 
     Args:
-        run_id: Temporal's run ID of the execution.
+        execution_id: Temporal's run ID.
     """
     client, info = activity.client(), activity.info()
-    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=run_id)
+    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=execution_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     try:
         await client.workflow_service.delete_workflow_execution(request, timeout=_RPC_TIMEOUT)
@@ -124,8 +124,8 @@ async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
             return _failed_outcome("terminated", f"the sub-plan was {closed_status.name.lower().replace('_', ' ')}")
 
 
-async def _read_cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:
-    document = await read_recorded_document(client, workflow_id, run_id)
+async def _read_cancelled_outcome(client: Client, workflow_id: str, execution_id: str) -> RunOutcome:
+    document = await read_recorded_document(client, workflow_id, execution_id)
     if document is None:
         return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
     return outcome_of_document(document)

@@ -33,8 +33,8 @@ from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds_spec import (
     DEFAULT_MAX_ROUNDS,
     DEFAULT_SYNTHESIS,
-    MAX_ROUNDS_LIMIT,
     QUESTION_TIMEOUT_S,
+    ROUNDS_LIMIT,
     WORKER_TIMEOUT_S,
     RoundsLimits,
     Synthesis,
@@ -153,7 +153,7 @@ class Settings(BaseModel):
     """`console` for people, `json` for one JSON object per line."""
     model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
     """Default model of planners and agents, unless a command names another model."""
-    max_rounds: int = Field(default=DEFAULT_MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
+    max_rounds: int = Field(default=DEFAULT_MAX_ROUNDS, ge=1, le=ROUNDS_LIMIT)
     """Default maximum number of rounds in a run with the profile `rounds`."""
     worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
     """Default timeout in seconds of worker tools without a timeout, in a run with the profile `rounds`."""

@@ -58,7 +58,7 @@ class Notifier:
         unsent_notifications = [
             notification for notification in requests.notifications if notification.key not in self._in_flight
         ]
-        while unsent_notifications and self._activity_count() < limits.MAX_CONCURRENT_NOTIFICATION_ACTIVITIES:
+        while unsent_notifications and self._activity_count() < limits.MAX_NOTIFICATION_ACTIVITIES:
             batch, encoded = self._next_batch(unsent_notifications)
             self._start(batch, encoded)
             unsent_notifications = unsent_notifications[len(batch) :]

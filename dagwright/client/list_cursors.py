@@ -27,15 +27,15 @@ class ListCursor:
     Args:
         closed_at: when the execution ended, in nanoseconds since the epoch; `None` if it is open.
         started_at: when the execution started, in nanoseconds since the epoch.
-        run_id: run ID of the execution.
+        execution_id: Temporal's run ID of the execution.
     """
 
     closed_at: int | None
     started_at: int
-    run_id: str
+    execution_id: str
 
     def __str__(self) -> str:
-        return f"{_OPEN_MARK if self.closed_at is None else self.closed_at}.{self.started_at}.{self.run_id}"
+        return f"{_OPEN_MARK if self.closed_at is None else self.closed_at}.{self.started_at}.{self.execution_id}"
 
     @classmethod
     def of(cls, execution: WorkflowExecution) -> Self:
@@ -61,7 +61,9 @@ class ListCursor:
     def condition(self) -> str:
         """Return the condition of a visibility query for the executions after the cursor."""
         started_text = f"'{_format_time(self.started_at)}'"
-        order_condition = f"StartTime < {started_text} OR (StartTime = {started_text} AND RunId > '{self.run_id}')"
+        order_condition = (
+            f"StartTime < {started_text} OR (StartTime = {started_text} AND RunId > '{self.execution_id}')"
+        )
         if self.closed_at is None:
             return f"(CloseTime IS NOT NULL OR {order_condition})"
         closed_text = f"'{_format_time(self.closed_at)}'"

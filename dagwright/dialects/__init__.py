@@ -32,7 +32,7 @@ from dagwright.dialects.subgoals import read_subgoals
 from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
 
-_MAX_SUB_PLAN_DEPTH = 50
+_MAX_TRANSLATION_DEPTH = 50
 """Maximum nesting of translated sub-plans. It prevents a stack overflow; validation has a far smaller limit."""
 
 _DIALECT_OF_KEY: Final[Mapping[str, str]] = {
@@ -81,7 +81,7 @@ def _read(
     depth: int,
 ) -> Document:
     def read_sub_plan(value: JsonValue) -> Document:
-        if depth >= _MAX_SUB_PLAN_DEPTH:
+        if depth >= _MAX_TRANSLATION_DEPTH:
             raise PlanInvalid([Problem("too_large", f"sub-plans are nested more than {depth} deep")])
         return _read(value, dialect=None, context=context, tools=tools, depth=depth + 1)
 

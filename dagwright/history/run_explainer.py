@@ -187,7 +187,7 @@ class RunExplainer:
         return RunExplanation(top_view, node, _with_path(chain, path), notes)
 
     async def _find(self, view: "RunView", node: str) -> "tuple[RunView, str, str]":
-        """Return the run that has a node, the ID of the node in this run, and the path from the top run."""
+        """Return the run that has a node, the ID of the node in this run, and the path from the root run."""
         try:
             resolved_path = await resolve_path(view, node, open_reader=self._open_reader)
         except SubPlanNotStarted as error:

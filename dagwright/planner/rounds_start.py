@@ -24,7 +24,7 @@ from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, chec
 ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in the command `ask` and in requests of clients."""
 _QUESTION_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
-MAX_TURNS = 1_000
+MAX_REQUEST_TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
 SHOWN_TURN_CHARACTERS = 500
 """Limit for the question of a turn, and for its answer, in documents."""
@@ -142,8 +142,8 @@ def rounds_from_document(
         problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
     try:
         turns = turns_from_json(document.get("turns", []))
-        if len(turns) > MAX_TURNS:
-            raise ValueError(f"turns: at most {MAX_TURNS:,} are allowed; send the newest")
+        if len(turns) > MAX_REQUEST_TURNS:
+            raise ValueError(f"turns: at most {MAX_REQUEST_TURNS:,} are allowed; send the newest")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
     for name, set_limit in _LIMIT_SETTERS.items():

@@ -1,6 +1,6 @@
 """Budget of a run in its input, and budget signals between parent and child runs.
 
-The top run has the budget. A child run sends reports to its parent: the calls that wait for the budget, and the usage
+The root run has the budget. A child run sends reports to its parent: the calls that wait for the budget, and the usage
 of calls that ended. The parent sends grants to the child: the calls that may start. An intermediate run forwards
 reports and grants. The workflow and the history reader apply the signals with the same functions.
 """

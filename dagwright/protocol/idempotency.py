@@ -15,8 +15,8 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
     """Return the 40-character key of a node's effect.
 
     Args:
-        scope: `first_execution_run_id` of the top run.
-        path: typed path from the top run: `[["node", id], ["item", key], …]`.
+        scope: `first_execution_run_id` of the root run.
+        path: typed path from the root run: `[["node", id], ["item", key], …]`.
         generation: increased only when a person requests the effect again.
 
     Replay: attempts, crashes, continue-as-new and resets keep the key, so none of the arguments may depend on them.
@@ -25,10 +25,10 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
     return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_ENCODED_CHARACTERS]
 
 
-def derived_key(run_id: str, activity_id: str) -> str:
+def derived_key(execution_id: str, activity_id: str) -> str:
     """Return the idempotency key of a call without a key in its headers.
 
     Args:
-        run_id: run ID of the first execution of a top run; only this execution makes calls without a key.
+        execution_id: ID of the first execution of a root run; only this execution makes calls without a key.
     """
-    return idempotency_key(run_id, [["node", activity_id]])
+    return idempotency_key(execution_id, [["node", activity_id]])

@@ -50,8 +50,8 @@ class RunInput:
         max_in_flight: maximum number of tasks in flight.
         deadline_s: deadline of the whole run in seconds.
         notifies: whether the webhook of the workers is notified of requests.
-        scope: scope of idempotency keys; `None` for a top run, whose first execution run ID is the scope.
-        path: for a sub-plan, the (kind, name) steps from the top run.
+        scope: scope of idempotency keys; `None` for a root run, whose first execution run ID is the scope.
+        path: for a sub-plan, the (kind, name) steps from the root run.
         snapshot: state of the previous execution; `None` for the first execution of a run.
         map_batch: additional input of the run of a map batch.
         policy: which calls need approval; `None` means the default of the plan.
@@ -61,7 +61,7 @@ class RunInput:
         notes: notes about the plan before the run, such as repairs of a model's answer; shown with the run's notes.
         budget: limits of the use of models, as for `budget_from_json`; `None` means no limits.
         shared_budget: for a sub-plan, the state of the budget that it shares with its parent run.
-        compensate: whether the run compensates its calls if it does not complete. Only the top run compensates; a
+        compensate: whether the run compensates its calls if it does not complete. Only the root run compensates; a
             sub-plan reports its calls with its end.
         only_compensates: for a sub-plan, whether it only compensates the calls of the run in the snapshot.
         model: JSON of the `ModelConfig` of the run; `None` means the settings of the workers.

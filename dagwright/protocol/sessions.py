@@ -33,7 +33,7 @@ from dagwright.protocol.turns import (
 
 MAX_SESSION_NAME_BYTES = 150
 """Maximum size of the name of a session in UTF-8. The name with its prefix is a workflow id and a search attribute."""
-MAX_TURNS = 50
+MAX_STORED_TURNS = 50
 """Maximum number of turns that a session stores."""
 MAX_TURNS_BYTES = 14_000
 """Maximum size of the encoded turns of a session without their responses, which have a limit of 16,000 bytes.
@@ -340,7 +340,7 @@ class SessionRecord:
         self.version += 1
         self.turns = self.with_shortened_answers().turns
         encoded_turns = [{**turn.to_json(), "response": None} for turn in self.turns]
-        turn_count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=MAX_TURNS_BYTES)
+        turn_count = _count_of_newest(encoded_turns, max_count=MAX_STORED_TURNS, max_bytes=MAX_TURNS_BYTES)
         self.omitted_turns += len(self.turns) - turn_count
         self.turns = self.turns[len(self.turns) - turn_count :]
         lookup_count = _count_of_newest(list(self.resolved_lookups), max_bytes=MAX_LOOKUPS_BYTES)
@@ -396,7 +396,7 @@ def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
             version=int(encoded["version"]),
             names=dict(end.names),
             resolved_lookups=list(end.resolved_lookups),
-            turns=[_turn_from_json(turn) for turn in encoded["turns"]][-MAX_TURNS:],
+            turns=[_turn_from_json(turn) for turn in encoded["turns"]][-MAX_STORED_TURNS:],
             omitted_turns=int(encoded["omitted_turns"]),
             policy=policy_from_json(encoded["policy"]) if encoded.get("policy") is not None else None,
             is_ending=encoded["status"] in ("ending", "ended"),

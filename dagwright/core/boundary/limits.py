@@ -131,7 +131,7 @@ MAX_NOTIFICATIONS_BYTES = 256 * 1024
 """Maximum size of the encoded notifications of one activity."""
 MAX_NOTIFICATION_BYTES = 32 * 1024
 """Maximum size of an encoded request in a notification; a larger request omits the schema, options and arguments."""
-MAX_CONCURRENT_NOTIFICATION_ACTIVITIES = 4
+MAX_NOTIFICATION_ACTIVITIES = 4
 """Maximum number of concurrent notification activities of one run. With several activities, a rejected notification
 does not delay later notifications."""
 NOTIFICATION_RETRY_S = 3_600.0

@@ -34,7 +34,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 from dagwright.planning.rounds.rounds_spec import (
     DEFAULT_MAX_ROUNDS,
     DEFAULT_SYNTHESIS,
-    MAX_ROUNDS_LIMIT,
+    ROUNDS_LIMIT,
     WORKER_TIMEOUT_S,
 )
 from dagwright.planning.rounds.rounds_spec import Synthesis as SynthesisChoice
@@ -45,7 +45,7 @@ MaxRounds = Annotated[
         "--max-rounds",
         metavar="N",
         min=1,
-        max=MAX_ROUNDS_LIMIT,
+        max=ROUNDS_LIMIT,
         help=f"Maximum number of rounds (profile rounds); default: DAGWRIGHT_MAX_ROUNDS or {DEFAULT_MAX_ROUNDS}.",
     ),
 ]

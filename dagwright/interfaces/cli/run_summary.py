@@ -24,7 +24,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     role_of,
 )
 from dagwright.planning.plan_and_execute.replans import REPLAN_TITLE
-from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_REACHED, ROUNDS_LIMIT
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
 
@@ -295,8 +295,8 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _rounds_hint(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the option that allows more rounds, if the limit can be raised."""
     max_rounds = (document.get("rounds") or {}).get("max_rounds")
-    if isinstance(max_rounds, int) and max_rounds < MAX_ROUNDS_LIMIT:
-        yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
+    if isinstance(max_rounds, int) and max_rounds < ROUNDS_LIMIT:
+        yield f"more rounds: --max-rounds N, at most {ROUNDS_LIMIT}"
 
 
 def _commands_of_last_plan(document: Mapping[str, Any], *roles: str) -> str:

@@ -11,7 +11,7 @@ from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import join_first
-from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, SYNTHESES
+from dagwright.planning.rounds.rounds_spec import ROUNDS_LIMIT, SYNTHESES
 from dagwright.plans.templates import Template, Templates
 
 RUN_PLAN: Final = "run_plan"
@@ -173,7 +173,7 @@ def _ask_tool() -> types.Tool:
                 "max_rounds": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": MAX_ROUNDS_LIMIT,
+                    "maximum": ROUNDS_LIMIT,
                     "description": "Profile rounds only: maximum number of rounds.",
                 },
                 "worker_timeout": {

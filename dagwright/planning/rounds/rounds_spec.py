@@ -23,7 +23,7 @@ SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 DEFAULT_SYNTHESIS: Synthesis = "assemble"
 DEFAULT_MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
-MAX_ROUNDS_LIMIT = 50
+ROUNDS_LIMIT = 50
 """Largest number of rounds that a request may set. With more rounds, the prompt would list only shortened sub-goals."""
 WORKER_TIMEOUT_S = 60.0
 """Default timeout for one call of a worker tool that declares no timeout."""
@@ -149,8 +149,8 @@ def checked_max_rounds(value: Any) -> int:
     Raises:
         ValueError: the value is not an integer in range.
     """
-    if type(value) is not int or not 1 <= value <= MAX_ROUNDS_LIMIT:
-        raise ValueError(f"expected a whole number from 1 to {MAX_ROUNDS_LIMIT}, not {value!r:.40}")
+    if type(value) is not int or not 1 <= value <= ROUNDS_LIMIT:
+        raise ValueError(f"expected a whole number from 1 to {ROUNDS_LIMIT}, not {value!r:.40}")
     return value
 
 

@@ -257,7 +257,7 @@ async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> Non
 async def test_page_ends_after_one_server_page_of_excluded_runs() -> None:
     namespace = FakeNamespace([execution(number) for number in range(3_000)])
     page, cursor = await runs_of(namespace).page_of_runs(limit=2, run_filter=RunFilter(title="Run-"))
-    assert (page, cursor and cursor.run_id[:8], len(namespace.queries)) == ([], "00000002", 1)
+    assert (page, cursor and cursor.execution_id[:8], len(namespace.queries)) == ([], "00000002", 1)
     assert await runs_of(namespace).list_runs(limit=999, run_filter=RunFilter(title="Run-")) == []
     [actual] = await runs_of(namespace).list_runs(limit=2, run_filter=RunFilter(title="run-2999"))
     assert (actual.run_id, actual.cursor) == ("run-2999", None)

@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.round_text import call_texts_of, decode_rounds, fi
 from dagwright.interfaces.cli.run_summary import failure_lines
 from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
-from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
+from dagwright.planning.rounds.rounds_spec import ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
 from tests.support.rounds import continue_response, done_response, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import RoundsRun
@@ -227,9 +227,7 @@ def test_cancelled_or_skipped_sub_goal_without_error_reports_its_state() -> None
     assert reason_for_missing_outputs(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
-@pytest.mark.parametrize(
-    ("max_rounds", "hint"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
-)
+@pytest.mark.parametrize(("max_rounds", "hint"), [(2, ["more rounds: --max-rounds N, at most 50"]), (ROUNDS_LIMIT, [])])
 def test_run_that_used_all_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
     sub_goals = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
     run = RoundsRun(*map(continue_response, sub_goals), max_rounds=max_rounds)
