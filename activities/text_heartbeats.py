@@ -11,7 +11,7 @@ from typing import Self
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.llm.client import ModelStream
 from dagwright.llm.visible_text import VisibleText
-from dagwright.planning.model_calls.heartbeat_text import heartbeat_text_of
+from dagwright.planning.model_calls.heartbeat_text import tail_for_heartbeat
 
 MIN_PAUSE_S = 0.1
 """Minimum interval of heartbeats for one response: text that arrives ten times a second looks continuous."""
@@ -54,7 +54,7 @@ class TextHeartbeats:
     def __enter__(self) -> Self:
         self._pace.open_response_count += 1
         # The empty text announces the response and replaces the partial text of an earlier attempt.
-        self._heartbeats.report_text(heartbeat_text_of("", attempt=self._attempt))
+        self._heartbeats.report_text(tail_for_heartbeat("", attempt=self._attempt))
         return self
 
     def __exit__(
@@ -80,4 +80,4 @@ class TextHeartbeats:
         text = self._visible_text.text
         if text != self._reported_text:
             self._reported_text, self._reported_at = text, self._loop.time()
-            self._heartbeats.report_text(heartbeat_text_of(text, attempt=self._attempt))
+            self._heartbeats.report_text(tail_for_heartbeat(text, attempt=self._attempt))

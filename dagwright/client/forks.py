@@ -321,7 +321,7 @@ def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: boo
     approved_by = (features.feedback.state.approved_by or run_input.approved_by) if has_same_plan else None
     budget = features.budget.budget
     # A run in compensation no longer has a deadline.
-    has_new_deadline = state.limits_changed and not state.phase.is_compensating_or_closed
+    has_new_deadline = state.limits_changed and not state.phase.forbids_compensation
     return RunInput(
         context=run_input.context,
         max_in_flight=state.max_in_flight,

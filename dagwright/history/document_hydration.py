@@ -13,9 +13,9 @@ import pydantic_core
 from dagwright.core.expressions.hydration import hydrate, stored_refs, value_at_paths
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
+    DeferredText,
     Path,
     StoredValue,
-    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -342,7 +342,7 @@ def _size_of(value: Any) -> int:
 
 
 def _size_of_part(part: Any) -> int:
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         return sum(_size_of_part(inner_part) for inner_part in part.parts if isinstance(inner_part, StoredValue))
     return part.shape.size_bytes if isinstance(part, StoredValue) and part.shape is not None else 0
 

@@ -7,8 +7,8 @@ from typing import Any
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, MAX_DOCUMENT_NODES, MAX_INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import (
+    DeferredText,
     StoredValue,
-    UnassembledText,
     ValueRef,
     is_inline_value,
     paths_to_json,
@@ -118,7 +118,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
     def format_ref(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
-    if isinstance(value, StoredValue | UnassembledText):
+    if isinstance(value, StoredValue | DeferredText):
         return format_ref(value)
     encoded, has_refs = encode(value, format_ref)
     if has_refs:
@@ -135,7 +135,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     Args:
         ref: reference that is returned for a text made of several values.
     """
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         preview = ref_for_display(part)[:PREVIEW_CHARACTERS]
         return {"ref": ref, "bytes": None, "preview": preview}
     shape = part.shape

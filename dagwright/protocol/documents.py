@@ -117,7 +117,7 @@ def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *
 def _error_of(scheduler: "RunScheduler") -> NodeError | None:
     """Return the error of a run; if the run has compensated its calls, with a summary of the compensation."""
     error = scheduler.state.error
-    if error is None or not (scheduler.state.phase.is_compensating_or_closed and scheduler.is_finished):
+    if error is None or not (scheduler.state.phase.forbids_compensation and scheduler.is_finished):
         return error
     message, uncompensated_notes = compensation_summary(scheduler.state)
     if scheduler.state.options.only_compensates:

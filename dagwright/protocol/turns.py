@@ -236,7 +236,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
     """
     status = document.get("status")
     names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
-    if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensating_or_closed:
+    if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.forbids_compensation:
         # Created entities may have been compensated; the next lookup finds the entities that still exist.
         lookups = [lookup for lookup in lookups if not (isinstance(lookup, Mapping) and lookup.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None

@@ -15,11 +15,11 @@ from dagwright.core.expressions.stored_values import (
     MAX_DECISION_PARTS_BYTES,
     MAX_SMALL_VALUE_BYTES,
     MAX_VALUE_PARTS_BYTES,
+    DeferredText,
     Path,
     Projection,
     Secret,
     StoredValue,
-    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -162,8 +162,8 @@ def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     part = st.sampled_from(["", "Bearer "]) | _SECRETS | _stored_values() | containers
     return (
         containers
-        | st.builds(UnassembledText, st.lists(part, min_size=2, max_size=4))
-        | st.builds(lambda secret: UnassembledText([secret]), _SECRETS)
+        | st.builds(DeferredText, st.lists(part, min_size=2, max_size=4))
+        | st.builds(lambda secret: DeferredText([secret]), _SECRETS)
     )
 
 
@@ -182,7 +182,7 @@ def _fill_in(value: Any) -> Any:
         return value_at_paths(_VALUES_BY_REF[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRET_VALUES[value.name]
-    return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, UnassembledText) else value
+    return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, DeferredText) else value
 
 
 @settings(max_examples=example_count(80), deadline=None)

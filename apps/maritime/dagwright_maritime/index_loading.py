@@ -55,7 +55,7 @@ async def load(
         await _reject_foreign_index(client, index)
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
-        await client.indices.create(index=index, body=_add_created_by(body))
+        await client.indices.create(index=index, body=_with_creator(body))
     await _send(
         client, indices.names, ((f"{document['kind']}-{document['code']}", document) for document in name_documents())
     )
@@ -65,7 +65,7 @@ async def load(
     await _send(client, indices.shipments, documents, on_progress=on_progress)
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": None}})
     await client.indices.refresh(index=",".join(indices.bodies()))
-    meta = {**_add_created_by(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
+    meta = {**_with_creator(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
     await client.indices.put_mapping(index=indices.shipments, body={"_meta": meta})
 
 
@@ -104,7 +104,7 @@ async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | No
     return meta
 
 
-def _add_created_by(body: Mapping[str, Any]) -> dict[str, Any]:
+def _with_creator(body: Mapping[str, Any]) -> dict[str, Any]:
     mappings = body["mappings"]
     return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "created_by": _CREATED_BY}}}
 

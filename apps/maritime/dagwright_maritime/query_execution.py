@@ -93,9 +93,9 @@ async def page_query(
         # One more document shows whether there is another page. One more sort field, the identifier, makes the order
         # of documents unambiguous.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
-        query_of_page = _query_of_page(search, es_query, offset, size + 1)
+        restricted_query = _restrict_to_page(search, es_query, offset, size + 1)
         page_search = replace(search, limits=limits)
-        result = await run_query(page_search, await _check_query_of_page(page_search, query_of_page))
+        result = await run_query(page_search, await _check_restricted_query(page_search, restricted_query))
     # Documents that did not fit into the result are on the next page.
     hits, found_count = result.hits[:size], len(result.hits) + result.omitted
     # With a numeric offset, the number of matches shows whether there are more documents: near the end of the server's
@@ -179,8 +179,8 @@ def _check_with_types(types: Mapping[str, str] | None, search: Search, es_query:
     return parse_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=check)
 
 
-async def _check_query_of_page(search: Search, es_query: EsQuery) -> CheckedQuery:
-    """Return the checked query of a page.
+async def _check_restricted_query(search: Search, es_query: EsQuery) -> CheckedQuery:
+    """Return the checked query, restricted to a page.
 
     Raises:
         GiveUp: the documents have no identifier, or as in `check_query`.
@@ -200,8 +200,10 @@ def _identifier_fields(search: Search) -> dict[str, str]:
     return {search.indices.shipments: "shipment_id", search.indices.helpdesk: "article_id"}
 
 
-def _query_of_page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
-    """Return the query of a page. Near the end of the server's window, the query requests fewer than `rows` documents.
+def _restrict_to_page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
+    """Return the query restricted to a page.
+
+    Near the end of the server's window, the query requests fewer than `rows` documents.
 
     Raises:
         QueryRejected: the query has aggregations, or its index has no identifier.

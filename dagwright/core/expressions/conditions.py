@@ -23,7 +23,7 @@ from dagwright.core.expressions.condition_parser import (
 )
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
 from dagwright.core.expressions.references import Scope
-from dagwright.core.expressions.stored_values import StoredValue, UnassembledText
+from dagwright.core.expressions.stored_values import DeferredText, StoredValue
 
 WORK_OF_EVALUATION = 10
 """Work of the smallest condition."""
@@ -72,7 +72,7 @@ class ConditionValues:
         value = _walk(root_value, read.steps)
         if value is _MISSING or value is None:
             self.has_missing = True
-        if isinstance(value, StoredValue | UnassembledText):
+        if isinstance(value, StoredValue | DeferredText):
             value = _projected_value(value, read)
         elif read.aspect == "size":
             if isinstance(value, str):
@@ -122,7 +122,7 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _projected_value(value: StoredValue | UnassembledText, read: Read) -> Any:
+def _projected_value(value: StoredValue | DeferredText, read: Read) -> Any:
     """Return the value or the size of a stored value for a condition."""
     part = value.root_part if isinstance(value, StoredValue) else None
     shape = part.shape if part is not None else None
@@ -142,7 +142,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     stack: list[Any] = [value]
     while stack:
         part = stack.pop()
-        if isinstance(part, StoredValue | UnassembledText):
+        if isinstance(part, StoredValue | DeferredText):
             raise TooLargeForRun("when: a part of a value that the condition reads", None)
         if isinstance(part, str):
             work += 4 + len(part) // 100

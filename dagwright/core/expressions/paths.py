@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeForRun
-from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, UnassembledText, is_inline_value
+from dagwright.core.expressions.stored_values import DeferredText, Path, ProjectedPart, StoredValue, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.expressions.query_analysis import Query
@@ -192,7 +192,7 @@ def describe_type(value: Any) -> str:
         return "a boolean"
     if isinstance(value, int | float):
         return "a number"
-    if isinstance(value, str | UnassembledText):
+    if isinstance(value, str | DeferredText):
         return "a text"
     return "a list" if isinstance(value, list) else "an object"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value, replace_parts
-from dagwright.core.expressions.stored_values import Path, Secret, StoredValue, UnassembledText, is_inline_value
+from dagwright.core.expressions.stored_values import DeferredText, Path, Secret, StoredValue, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import Binding
@@ -161,7 +161,7 @@ def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope)
 def resolve_template(template: Template, *, scope: Scope) -> Any:
     """Return the value of a template; see the module docstring for its type.
 
-    If a part of a text is a secret or a stored value, the result is an `UnassembledText`.
+    If a part of a text is a secret or a stored value, the result is a `DeferredText`.
 
     Raises:
         UnresolvedReference: a reference cannot be resolved.
@@ -170,11 +170,11 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
     if len(template) == 1:
         part = template[0]
         value = part if isinstance(part, str) else _value_of(part, scope)
-        return UnassembledText([value]) if isinstance(value, Secret) else value
+        return DeferredText([value]) if isinstance(value, Secret) else value
     parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
     if all(map(_is_available, parts)):
         return "".join(map(as_text, parts))
-    return UnassembledText([as_text(part) if _is_available(part) else part for part in parts])
+    return DeferredText([as_text(part) if _is_available(part) else part for part in parts])
 
 
 def _is_available(part: Any) -> bool:

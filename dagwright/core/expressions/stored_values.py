@@ -2,9 +2,9 @@
 
 A result over 8 KiB never reaches the workflow. The workflow receives its reference, and the small projections that the
 plan names. All other reads of the value happen in the worker that needs it, or in the client that shows the run. So a
-JSON value of a run may contain, at any place, a `StoredValue`, or an `UnassembledText` made of stored values.
+JSON value of a run may contain, at any place, a `StoredValue`, or a `DeferredText` made of stored values.
 
-`StoredValue` and `UnassembledText` are plain classes, not dataclasses: pydantic would silently encode a dataclass as
+`StoredValue` and `DeferredText` are plain classes, not dataclasses: pydantic would silently encode a dataclass as
 JSON, and both must never be mistaken for plain JSON.
 """
 
@@ -179,7 +179,7 @@ class Secret:
         return f"secret.{self.name}"
 
 
-class UnassembledText:
+class DeferredText:
     """A text that only a worker can assemble, because a part of it is a secret or in the store.
 
     Args:
@@ -192,42 +192,44 @@ class UnassembledText:
         self.parts = tuple(parts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnassembledText) and self.parts == other.parts
+        return isinstance(other, DeferredText) and self.parts == other.parts
 
     def __hash__(self) -> int:
         return hash(len(self.parts))
 
     def __repr__(self) -> str:
-        return f"UnassembledText({self.parts!r})"
+        return f"DeferredText({self.parts!r})"
 
 
-ValueRef = StoredValue | UnassembledText
-TYPES_WITH_REFS = (dict, list, StoredValue, UnassembledText)
+ValueRef = StoredValue | DeferredText
+REF_OR_CONTAINER_TYPES = (dict, list, StoredValue, DeferredText)
 """Types of value references, and of values that may contain value references."""
 
 
 def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRef]]:
-    """Yield the path of every stored value or unassembled text in a value, in document order."""
+    """Yield the path of every stored value or deferred text in a value, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, part = stack.pop()
-        if isinstance(part, StoredValue | UnassembledText):
+        if isinstance(part, StoredValue | DeferredText):
             yield path, part
         elif isinstance(part, dict):
             stack += [
-                ((*path, key), child) for key, child in reversed(part.items()) if isinstance(child, TYPES_WITH_REFS)
+                ((*path, key), child)
+                for key, child in reversed(part.items())
+                if isinstance(child, REF_OR_CONTAINER_TYPES)
             ]
         elif isinstance(part, list):
             stack += [
                 ((*path, index), child)
                 for index, child in reversed([*enumerate(part)])
-                if isinstance(child, TYPES_WITH_REFS)
+                if isinstance(child, REF_OR_CONTAINER_TYPES)
             ]
 
 
 def is_inline_value(value: Any) -> bool:
-    """Return whether a value contains no stored values and no unassembled texts."""
-    return not isinstance(value, TYPES_WITH_REFS) or next(find_value_refs(value), None) is None
+    """Return whether a value contains no stored values and no deferred texts."""
+    return not isinstance(value, REF_OR_CONTAINER_TYPES) or next(find_value_refs(value), None) is None
 
 
 def _append_path(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:

@@ -10,11 +10,11 @@ import pydantic_core
 
 from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.stored_values import (
-    TYPES_WITH_REFS,
+    REF_OR_CONTAINER_TYPES,
     BindingPath,
+    DeferredText,
     Secret,
     StoredValue,
-    UnassembledText,
     ValueRef,
     find_value_refs,
     paths_to_json,
@@ -25,7 +25,7 @@ from dagwright.core.expressions.stored_values import (
 WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there. Several parts are joined to one text."""
 
-_TYPES_WITH_REFS_SET = frozenset(TYPES_WITH_REFS)
+_REF_OR_CONTAINER_TYPES_SET = frozenset(REF_OR_CONTAINER_TYPES)
 
 
 def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
@@ -38,7 +38,7 @@ def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bo
 
     def substitute(part: Any) -> Any:
         nonlocal has_refs
-        if not isinstance(part, StoredValue | UnassembledText):
+        if not isinstance(part, StoredValue | DeferredText):
             raise TypeError(f"{type(part).__name__} is not JSON")
         has_refs = True
         return format_ref(part)
@@ -53,7 +53,7 @@ def format_value_refs(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
 
 def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call. Only the worker fills in the part."""
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         return "".join(_part_text(inner_part) for inner_part in part.parts)
     display_value: dict[str, Any] = {"ref": part.ref}
     if part.paths:
@@ -71,14 +71,14 @@ def _part_text(part: Any) -> str:
 
 def bindings_of(value: Any) -> list[WorkerBinding]:
     """Return the bindings in the arguments of a call that only a worker may fill."""
-    if isinstance(value, dict) and _TYPES_WITH_REFS_SET.isdisjoint(map(type, value.values())):
+    if isinstance(value, dict) and _REF_OR_CONTAINER_TYPES_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
     return [(path, _binding_parts(part)) for path, part in find_value_refs(value)]
 
 
 def _binding_parts(part: ValueRef) -> list[dict[str, Any]]:
-    return [_binding_part(inner_part) for inner_part in (part.parts if isinstance(part, UnassembledText) else (part,))]
+    return [_binding_part(inner_part) for inner_part in (part.parts if isinstance(part, DeferredText) else (part,))]
 
 
 def _binding_part(part: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _binding_part(part: Any) -> dict[str, Any]:
 
 def value_to_json(value: Any) -> dict[str, Any]:
     """Return `{"value": plain JSON, "stored": [[path, stored part]]}`, without `stored` if there is no stored part."""
-    if not isinstance(value, TYPES_WITH_REFS):
+    if not isinstance(value, REF_OR_CONTAINER_TYPES):
         return {"value": value}
     refs = list(find_value_refs(value))
     plain_value = replace_parts(value, [(path, None) for path, _ in refs])
@@ -125,7 +125,7 @@ def _part_to_json(part: Any) -> dict[str, Any]:
         return {"text": part}
     if isinstance(part, Secret):
         return {"secret": part.name}
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         return {"parts": [_part_to_json(inner_part) for inner_part in part.parts]}
     if isinstance(part, StoredValue):
         return stored_to_json(part)
@@ -137,7 +137,7 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
         case {"ref": _}:
             return stored_from_json(encoded)
         case {"parts": parts}:
-            return UnassembledText([_part_from_json(inner_part) for inner_part in parts])
+            return DeferredText([_part_from_json(inner_part) for inner_part in parts])
         case {"text": str(text)}:
             return text
         case {"secret": str(name)}:

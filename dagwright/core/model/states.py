@@ -259,8 +259,8 @@ class Phase(Enum):
         return self in (Phase.STOPPED, Phase.CLOSED)
 
     @property
-    def is_compensating_or_closed(self) -> bool:
-        """Return whether the phase is `COMPENSATING` or `CLOSED`, so that compensation cannot start any more."""
+    def forbids_compensation(self) -> bool:
+        """Return whether compensation can no longer start."""
         return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 

@@ -135,7 +135,7 @@ class Scheduler(Generic[Features]):
     def output(self) -> tuple[Any, NodeError | None]:
         """Return the output of the run; null and an error if its template cannot be resolved."""
         state = self.state
-        if state.phase.is_compensating_or_closed:
+        if state.phase.forbids_compensation:
             # The run compensates its calls.
             return None, None
         # A new scope without compute budget, because the output is evaluated only once.

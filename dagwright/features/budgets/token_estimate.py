@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import StoredValue, UnassembledText, find_value_refs
+from dagwright.core.expressions.stored_values import DeferredText, StoredValue, find_value_refs
 from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NO_USAGE, Task, usage_from_json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 BYTES_PER_TOKEN = 3
-"""Bytes per token that the estimate assumes. English has about four bytes per token, other languages two or three."""
+"""Assumed bytes per token: a compromise between English (about four) and other languages (two or three)."""
 DEFAULT_ANSWER_TOKENS = 1_000
 """Assumed tokens of a response without `max_tokens`."""
 
@@ -29,7 +29,7 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
         # The arguments are not JSON, so the call is rejected when it is sent.
         return 1
     for _, part in find_value_refs(arguments):
-        for inner_value in part.parts if isinstance(part, UnassembledText) else (part,):
+        for inner_value in part.parts if isinstance(part, DeferredText) else (part,):
             if isinstance(inner_value, StoredValue) and inner_value.shape is not None:
                 size += inner_value.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
@@ -47,8 +47,9 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
-    """Return the tokens of the conversation that a node continues: the usage of the last call of the conversation. The
-    last call has the largest usage, because it contains the earlier messages.
+    """Return the tokens of the conversation that a node continues.
+
+    This is the usage of its last call, which includes all earlier messages.
 
     The last call is a dependency of the node, or a dependency of such a dependency.
     """

@@ -210,7 +210,7 @@ def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
-    if scheduler.state.phase.is_compensating_or_closed and scheduler.is_finished:
+    if scheduler.state.phase.forbids_compensation and scheduler.is_finished:
         summary, uncompensated_notes = compensation_summary(scheduler.state)
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": summary})
         notes += [note.to_json() for note in uncompensated_notes]

@@ -38,7 +38,7 @@ class Compensation(SchedulerComponent):
     def on_quiescent(self, at: float) -> None:
         """Start to compensate when the run has ended without completing."""
         state = self._state
-        if not state.is_finished or state.phase.is_compensating_or_closed:
+        if not state.is_finished or state.phase.forbids_compensation:
             return
         if state.phase is Phase.ACTIVE:
             if state.error is None and status_of(state.plan, state.records) is RunStatus.COMPLETED:
@@ -51,7 +51,7 @@ class Compensation(SchedulerComponent):
 
         The usage of the earlier run is not counted again.
         """
-        if self._state.phase.is_compensating_or_closed:
+        if self._state.phase.forbids_compensation:
             return
         self._state.error = self._state.error or NodeError(ERROR_COMPENSATED, "the parent run compensates this run")
         self._state.totals = RunTotals()

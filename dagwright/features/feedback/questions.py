@@ -8,7 +8,7 @@ import pydantic_core
 from pydantic import ValidationError
 
 from dagwright.core.expressions.references import as_text
-from dagwright.core.expressions.stored_values import StoredValue, UnassembledText, ValueRef, is_inline_value
+from dagwright.core.expressions.stored_values import DeferredText, StoredValue, ValueRef, is_inline_value
 from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.answers import MAX_OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.json_schemas import validator_of
@@ -109,7 +109,7 @@ def _prompt_of(prompt: Any, subject: str) -> str:
 
 def _ref_text(part: ValueRef) -> Any:
     """Return the text that a person sees in place of a stored value."""
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         return "".join(inner if isinstance(inner, str) else _preview_of(inner) for inner in part.parts)
     return _preview_of(part)
 
@@ -117,7 +117,7 @@ def _ref_text(part: ValueRef) -> Any:
 def _preview_of(part: Any) -> str:
     if isinstance(part, StoredValue) and part.shape is not None:
         return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
-    return str(ref_for_display(part)) if isinstance(part, StoredValue | UnassembledText) else as_text(part)
+    return str(ref_for_display(part)) if isinstance(part, StoredValue | DeferredText) else as_text(part)
 
 
 def _check_request(request: Request) -> None:

@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import (
     resolve_bindings,
     resolve_template,
 )
-from dagwright.core.expressions.stored_values import Secret, StoredValue, UnassembledText, paths_to_json
+from dagwright.core.expressions.stored_values import DeferredText, Secret, StoredValue, paths_to_json
 from dagwright.core.expressions.value_refs import format_value_refs
 from dagwright.core.model.compiled import (
     CHANGING_EFFECTS,
@@ -112,7 +112,7 @@ def digest_of(value: Any) -> str:
 def _identifier_of(part: Any) -> Any:
     if isinstance(part, StoredValue):
         return {"stored": part.ref, "paths": paths_to_json(part.paths)}
-    if isinstance(part, UnassembledText):
+    if isinstance(part, DeferredText):
         return {"text": [_identifier_of(inner) for inner in part.parts]}
     if isinstance(part, Secret):
         return {"secret": part.name}

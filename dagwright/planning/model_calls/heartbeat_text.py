@@ -35,7 +35,7 @@ class HeartbeatText:
         return {"text": self.text, "from": self.start, "attempt": self.attempt}
 
 
-def heartbeat_text_of(text: str, *, attempt: int) -> HeartbeatText:
+def tail_for_heartbeat(text: str, *, attempt: int) -> HeartbeatText:
     """Return the end of a text, cut to the size of a heartbeat."""
     start = max(0, len(text) - WINDOW_CHARACTERS)
     return HeartbeatText(attempt, start, text[start:])

@@ -18,7 +18,7 @@ from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCa
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
-from dagwright.core.expressions.stored_values import Secret, StoredValue, UnassembledText
+from dagwright.core.expressions.stored_values import DeferredText, Secret, StoredValue
 from dagwright.core.expressions.value_refs import bindings_of
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task, TaskRef
@@ -296,14 +296,14 @@ def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
 
     first_value, renamed_value = stored_value("sha256-1"), stored_value("sha256-1", "z.result")
     assert key_with(first_value) == key_with(renamed_value)
-    assert key_with(UnassembledText(["x", first_value])) == key_with(UnassembledText(["x", renamed_value]))
+    assert key_with(DeferredText(["x", first_value])) == key_with(DeferredText(["x", renamed_value]))
     other_values = (stored_value("sha256-2"), stored_value("sha256-1", paths=(("n",),)))
     assert len({key_with(value) for value in (first_value, *other_values)}) == 3
 
 
 @pytest.mark.parametrize("parts", [[Secret("TOKEN")], ["Bearer ", Secret("TOKEN")]])
 def test_call_with_a_secret_has_no_key(parts: Any) -> None:
-    assert call_key(bindings=bindings_of({"a": UnassembledText(parts)})) is None
+    assert call_key(bindings=bindings_of({"a": DeferredText(parts)})) is None
 
 
 def test_too_deeply_nested_arguments_have_no_key() -> None:

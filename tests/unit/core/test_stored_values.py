@@ -16,13 +16,13 @@ from dagwright.core.expressions.stored_values import (
     MAX_FOREIGN_RESULT_BYTES,
     MAX_SMALL_VALUE_BYTES,
     MAX_VALUE_PARTS_BYTES,
+    DeferredText,
     Path,
     ProjectedPart,
     Projection,
     Secret,
     Shape,
     StoredValue,
-    UnassembledText,
     find_value_refs,
     is_inline_value,
     stored_from_json,
@@ -180,7 +180,7 @@ def test_stored_values_are_encoded_and_decoded() -> None:
     encoded = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored_value)))
     assert stored_from_json(encoded) == stored_value
     assert stored_from_json(encoded, name="b.result").name == "b.result"
-    for value in (StoredValue("r"), UnassembledText(["a"])):
+    for value in (StoredValue("r"), DeferredText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
     encoded = value_to_json(_ARGUMENTS)
@@ -193,13 +193,13 @@ def test_stored_values_are_encoded_and_decoded() -> None:
     assert value_from_json(encoded["value"], encoded["stored"]) == _ARGUMENTS
 
 
-_TOKEN = UnassembledText(["Bearer ", Secret("KEY")])
+_TOKEN = DeferredText(["Bearer ", Secret("KEY")])
 _STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
 _ARGUMENTS = {
     "plain": {"ref": "r"},
     "nested": [1, {"x": _STORED_VALUE}],
     "token": _TOKEN,
-    "text_with_list": UnassembledText(["<", [_STORED_VALUE]]),
+    "text_with_list": DeferredText(["<", [_STORED_VALUE]]),
 }
 
 
@@ -226,7 +226,7 @@ def test_bindings_contain_the_parts_at_each_path_and_a_secret_is_hydrated_as_a_t
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(bindings_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    hydrate(arguments, bindings_of({"key": UnassembledText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_load_nothing)
+    hydrate(arguments, bindings_of({"key": DeferredText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_load_nothing)
     assert arguments == {"key": "7"}
 
 

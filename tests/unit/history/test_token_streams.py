@@ -34,7 +34,7 @@ from dagwright.history.token_streams import (
     is_superseded,
     newest_text_call,
 )
-from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, heartbeat_text_of
+from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, tail_for_heartbeat
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
@@ -54,7 +54,7 @@ def _pending_call(
 
 
 def _pending_text_call(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
-    return _pending_call(activity_id, None, None, None, heartbeat_text_of(text, attempt=attempt).to_json(), at_s=at_s)
+    return _pending_call(activity_id, None, None, None, tail_for_heartbeat(text, attempt=attempt).to_json(), at_s=at_s)
 
 
 class _FakeServer:
