@@ -154,7 +154,7 @@ async def _start_when_the_tools_are_published(client: Client, plan: dict[str, ob
             await asyncio.sleep(0.2)
 
 
-async def test_inbox_and_run_list_are_filtered_and_a_listed_request_can_be_answered(plan_client: Client) -> None:
+async def test_listed_request_can_be_answered_and_lists_can_be_filtered(plan_client: Client) -> None:
     plan = Plan("Publish")
     plan.add(ask_human("Publish it?", assignee="ann"), id="check")
     async with Worker(plan_client):

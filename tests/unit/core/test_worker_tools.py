@@ -284,7 +284,7 @@ def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
         WorkerResult(message={"of": 1})  # type: ignore[arg-type] # an untyped caller can pass this
 
 
-def test_superseded_sub_goal_keeps_its_result_blocked_sub_goal_has_none_and_skipped_sub_goal_fails() -> None:
+def test_superseded_sub_goal_keeps_its_result_and_blocked_one_has_none() -> None:
     superseded_record = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     records = [

@@ -151,7 +151,7 @@ def _model_response(text: str) -> dict[str, Any]:
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
 
-def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_sub_goals_have_ended() -> None:
+def test_sub_goals_start_when_their_inputs_exist_and_the_planner_when_all_have_ended() -> None:
     dependent_sub_goal = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     run = RoundsRun(
         continue_response(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),

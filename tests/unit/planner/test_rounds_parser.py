@@ -433,7 +433,7 @@ def test_random_text_is_rejected(text: str) -> None:
     assert plain_json(actual) == actual
 
 
-def test_prompt_has_10000_characters_of_the_newest_response_and_4000_of_earlier_responses() -> None:
+def test_prompt_cuts_the_newest_response_at_10000_characters_and_earlier_ones_at_4000() -> None:
     def response_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 
