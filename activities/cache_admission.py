@@ -37,7 +37,7 @@ class CacheAdmission:
         return self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) > 0
 
     def should_query_store(self, tool: str) -> bool:
-        """Return whether the tool may be slower than the store; otherwise a query saves no time."""
+        """Return whether to query the store: only if the tool is slower than the store or its duration is unknown."""
         call_s = self._call_durations_s.get(tool)
         return call_s is None or call_s > self._store_latency_s
 

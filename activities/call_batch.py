@@ -273,7 +273,7 @@ class CallBatch:
         return has_free_slot and len(self._running_calls) < self._batch_input.max_parallel
 
     def _cancel(self) -> None:
-        """Stop the batch if the worker stops or the run is cancelled: start no calls, and cancel the running calls."""
+        """Start no more calls and cancel the running calls. Called when the worker stops or the run is cancelled."""
         self._is_cancelled = True
         self._close()
         self._wake_up()

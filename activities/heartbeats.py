@@ -111,7 +111,10 @@ class Heartbeats:
 
     @property
     def call_count(self) -> int:
-        """Return how many attempts, with this attempt, have called the tool. Without records, every attempt counts."""
+        """Return how many attempts, including this attempt, have called the tool.
+
+        Without records, every attempt counts.
+        """
         return self._info.attempt if self._starts is None else self._call_count_and_attempt[0]
 
     @property

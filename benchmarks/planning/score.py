@@ -1,7 +1,7 @@
 """Compare a model's plans with the expected plans: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
-and these pairs with the argument's value. A tool called twice counts once. A reference to another node is replaced by
+and these pairs with the argument's value. A tool called twice counts once. A reference to another node is replaced with
 the name of that node's tool, so plans are compared without their ids. Members are counted over all plans together
 (micro average), and F1 is the harmonic mean of precision and recall.
 
@@ -157,7 +157,7 @@ def _tool_name_of(node: Node) -> str:
 
 
 def _replace_ids(value: Any, tool_names: Mapping[str, str]) -> Any:
-    """Replace references to results of other nodes by the names of their tools."""
+    """Replace references to results of other nodes with the names of their tools."""
 
     def replace_references(text: str, _: object) -> str:
         try:

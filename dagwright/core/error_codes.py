@@ -17,7 +17,6 @@ class DescribedCode(DescribedEnum):
     remedy: str
 
     def __new__(cls, code: str, meaning: str, remedy: str) -> Self:
-        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(code, meaning=meaning, remedy=remedy)
 
 

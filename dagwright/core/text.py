@@ -54,7 +54,7 @@ def cut_with_count(text: str, max_characters: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and runs of white space by single spaces."""
+    """Replace line breaks and runs of white space with single spaces."""
     return " ".join(text.split())
 
 

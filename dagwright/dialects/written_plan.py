@@ -55,7 +55,7 @@ def read_written_plan(
         text: the whole response, with prose and fences, in any dialect.
         dialect: name of the dialect; `None` detects it from the shape.
         context: as in `to_document`.
-        tools: name -> declaration; an unknown name that is very similar to a known name is replaced by the known name.
+        tools: name -> declaration; an unknown name that is very similar to a known name is replaced with that name.
 
     Raises:
         PlanInvalid: the response has no document, or more than one (`ambiguous`).
@@ -108,7 +108,7 @@ def _omit_truncated_step(text: str, *, offset: int) -> tuple[str, Sequence[Repai
 
 
 def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Repair]]:
-    """Replace tool names by very similar known names; return the document and the repairs.
+    """Replace tool names with very similar known names; return the document and the repairs.
 
     A name similar to several tools becomes a problem that lists them.
     """

@@ -26,7 +26,7 @@ TRUNCATED: Final = "truncated"
 """Code of the repair that omitted a truncated part of the text."""
 
 NOT_A_NUMBER: Final = "not_a_number"
-"""Code of the repair that replaced NaN by null."""
+"""Code of the repair that replaced NaN with null."""
 
 MAX_REPAIRS_PER_CODE = 20
 """Maximum number of reported repairs of each kind; one more entry counts the remaining repairs."""

@@ -51,8 +51,8 @@ class CompletionContent:
     def tool_calls(self) -> list[ToolCall]:
         """Return the tool calls, each with a unique ID.
 
-        The results of calls refer to these IDs, so a missing or duplicate ID is replaced by an ID that is derived from
-        the index.
+        The results of calls refer to these IDs, so a missing or duplicate ID is replaced with an ID that is derived
+        from the index.
         """
         ids: set[str] = set()
         calls = []

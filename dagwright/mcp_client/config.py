@@ -2,7 +2,7 @@
 
 A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). The key `dagwright` contains
 settings of Dagwright, such as effects and timeouts, for all tools of the server and for single tools. `${NAME}` in a
-string is replaced by an environment variable, except under the key `dagwright`.
+string is replaced with an environment variable, except under the key `dagwright`.
 """
 
 import hashlib

@@ -193,7 +193,7 @@ def _entity_problems(answer: Any, document: Document, verbs: Mapping[str, ToolDe
 
 
 def _with_hint_for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
-    """Replace a hint for people by a hint that a model can follow."""
+    """Replace a hint for people with a hint that a model can follow."""
     if problem.code != "missing_context":
         return problem
     names = ", ".join(f"@{name}" for name in context)

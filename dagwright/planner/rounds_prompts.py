@@ -29,7 +29,7 @@ there are any, and the newest message of the person.
 - Write the newest request of the person as one instruction of at most five sentences, in the language of the \
 question.
 - If there are several requests, number them.
-- Replace references to the conversation ("the same for May", "it", an answer to your question) by the things they \
+- Replace references to the conversation ("the same for May", "it", an answer to your question) with the things they \
 refer to. The reader of your instruction does not see the conversation.
 - Keep names, numbers, dates and limits exactly as given.
 - Do not add or guess anything.

@@ -34,7 +34,7 @@ def single_line(text: str) -> str:
 
 
 def shorten_line(text: str, columns: int) -> str:
-    """Return a text on one line of at most `columns` columns; the middle of a longer text is replaced by `…`."""
+    """Return a text on one line of at most `columns` columns; the middle of a longer text is replaced with `…`."""
     line = single_line(text)
     if text_columns(line) <= columns:
         return line

@@ -94,7 +94,7 @@ class NodeBuilder:
         return document, NodeHandle(inspection.node.id, owner=self.owner, schema=schema)
 
     def _with_pointers_into_plan(self, problems: Iterable[Problem], node_id: str) -> list[Problem]:
-        """Replace the pointers of problems, which are relative to the node, by pointers into the plan."""
+        """Replace the pointers of problems, which are relative to the node, with pointers into the plan."""
         base = pointer("nodes", self.index)
         return [replace(problem, pointer=base + problem.pointer, node_id=node_id) for problem in problems]
 

@@ -119,7 +119,7 @@ def compose_converter(converter: DataConverter | None) -> DataConverter:
     """Return a data converter that Dagwright can use and that behaves as `converter`.
 
     The classes, the codec and the external storage of `converter` are kept, but they no longer raise for payloads and
-    failures that they cannot decode. Default classes of the SDK are replaced by Dagwright's classes.
+    failures that they cannot decode. Default classes of the SDK are replaced with Dagwright's classes.
 
     Raises:
         ConverterUnusable: `converter` does not encode JSON values as `json/plain`.

@@ -184,7 +184,7 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
 def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Encode the end of a batch for its parent run.
 
-    The end of a completed batch has the error of the first item whose result was replaced by the value of `on_error`.
+    The end of a completed batch has the error of the first item whose result was replaced with the value of `on_error`.
 
     Args:
         pieces: (reference, count) of the stored results, if they were stored.

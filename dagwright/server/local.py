@@ -48,7 +48,7 @@ DYNAMIC_CONFIG = {
 """Settings that make a dev server three to nine times faster than the defaults, measured on server 1.29.1.
 
 The last two raise the size limit for the failure of a retried call to 64 KiB. The default is 4 KiB: the server replaces
-a larger failure by `Failure exceeds size limit`. The failure of a tool has up to 20 KiB (activities/errors.py).
+a larger failure with `Failure exceeds size limit`. The failure of a tool has up to 20 KiB (activities/errors.py).
 """
 
 _HOST = "127.0.0.1"

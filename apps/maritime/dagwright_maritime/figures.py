@@ -204,7 +204,7 @@ def _overall_figures(result: EsResults) -> dict[str, Value]:
 
 
 def _figures(group: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Yield name and value of each figure of a group, without its nested groups; a figure may have several parts."""
+    """Yield the name and the value of each figure of a group; a figure with several parts yields each part."""
     for name, value in figures_of(group):
         # The sum of dates is not a date.
         is_meaningful = not isinstance(value, list) and not (

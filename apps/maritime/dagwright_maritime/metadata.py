@@ -31,8 +31,8 @@ _MAX_VALUES = 20
 async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Resolve a question about shipments in the data: its names, fields, values, figures and days.
 
-    Items to compare can be looked up in one call, or in one call each. If a name is ambiguous or unknown, the result is
-    partial, without an analysis_result, and the message lists the alternatives.
+    Items to compare can be looked up together, or each in a separate call. If a name is ambiguous or unknown, the
+    result is partial, without an analysis_result, and the message lists the alternatives.
 
     Args:
         question: the part of the question to look up, in the user's words; defaults to the description of the sub-goal

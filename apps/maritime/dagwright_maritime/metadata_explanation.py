@@ -17,7 +17,7 @@ _TASK = """\
 You explain fields of data about shipments to a user who asks about them.
 
 - You get the question and the fields, each as a line of JSON: type, description, synonyms, and the number of \
-documents that have a value.
+documents with a value in this field.
 - Write a short text in the language of the question that answers it: the meaning of the fields, their differences, \
 and the meaning of a missing value, if values are missing.
 - Put field names in backticks.

@@ -274,7 +274,7 @@ class _ConditionParser:
     def _replace_path(
         self, start: int, end: int, *, source: Source, node_id: str, steps: Steps, is_in_loop: bool
     ) -> None:
-        """Replace a path, and a size() or has() around it, by a variable."""
+        """Replace a path, and a size() or has() around it, with a variable."""
         aspect: Literal["value", "size", "presence"] = "value"
         is_call = self._is_token(start - 1, "(") and self._is_token(end, ")") and not self._is_token(start - 3, ".")
         function = self.tokens[start - 2].text if is_call and self._kind(start - 2) == "name" else ""

@@ -252,7 +252,9 @@ def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
 
 
 def replace_agent_effects(declaration: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Replace the effects of an `llm` agent by the strongest effects of its tools; return other declarations unchanged.
+    """Replace the effects of an `llm` agent with the strongest effects of its tools.
+
+    Other declarations are returned unchanged.
 
     Args:
         tools: all known tools; an unknown tool counts as `write`.

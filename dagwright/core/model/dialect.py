@@ -18,7 +18,6 @@ class Dialect(DescribedEnum):
     node_ids: str
 
     def __new__(cls, name: str, shape: str, call: str, node_ids: str) -> Self:
-        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(name, shape=shape, call=call, node_ids=node_ids)
 
     PLAN = (

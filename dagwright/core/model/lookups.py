@@ -76,7 +76,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     """Return a compiled plan with the nodes for the lookups of the plan and its sub-plans.
 
     Args:
-        plan: without regions; each lookup is replaced by a placeholder with the name `Lookup.input_name`.
+        plan: without regions; each lookup is replaced with a placeholder with the name `Lookup.input_name`.
         lookups: distinct, in order of their first mention.
     """
     if not lookups:

@@ -255,7 +255,7 @@ class NodeResolver:
 
 
 WithAgentSubPlans = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
-"""Function that replaces nodes of `llm` agents by sub-plans, given the known tools."""
+"""Function that replaces nodes of `llm` agents with sub-plans, given the known tools."""
 KeyOf = Callable[[str | None, Sequence[Sequence[str]]], str]
 """Function that computes the idempotency key of a call from its scope (`None`: scope of the run) and its path."""
 
@@ -279,7 +279,7 @@ class RunOptions:
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         key_of: function that computes idempotency keys.
-        with_agent_sub_plans: function that replaces agent nodes among added nodes by sub-plans.
+        with_agent_sub_plans: function that replaces agent nodes among added nodes with sub-plans.
         resolver: behaviour of the lookup nodes of the application.
     """
 

@@ -195,7 +195,7 @@ class LimitState:
         self.leases[call] = Lease(max(now, started_at) + LEASE_S, started_at)
 
     def add_tokens(self, limit: CallLimit, tokens: float) -> None:
-        """Replace the estimated tokens of a call in the schedule by the tokens that the call has used."""
+        """Replace the estimated tokens of a call in the schedule with the tokens that the call has used."""
         if limit.tokens_per_minute is not None:
             self.tokens.correct((tokens - self.tokens_per_call) * 60.0 / limit.tokens_per_minute)
         self.tokens_per_call = _average(self.tokens_per_call, tokens)

@@ -52,7 +52,7 @@ class AcceptedAnswer:
     """An open request with its accepted answer.
 
     Args:
-        answer: normal form of the answer; nodes in it are replaced by their ids.
+        answer: normal form of the answer; nodes in it are replaced with their ids.
         extension: extension that adds the nodes of the answer, or the node with new arguments, to the plan.
     """
 

@@ -67,7 +67,7 @@ def rejection_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
 
 
 def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
-    """Return the extension that replaces a node by a node with new arguments."""
+    """Return the extension that replaces a node with a node with new arguments."""
     node = state.plan.nodes[number]
     kind = "tool" if node.kind == "external" else node.kind
     replacement = replace(

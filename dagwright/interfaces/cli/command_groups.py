@@ -114,7 +114,8 @@ def add_key(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Scope: run, answer, operate, or read (only reading); repeatable; default: run, answer and operate.",
+            help="Scope: run, answer, operate, or read (read-only, alone); repeatable; "
+            "default: run, answer and operate.",
         ),
     ] = None,
     weight: Annotated[

@@ -253,7 +253,7 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for name, node in defaulted_nodes[:FAILURES_SHOWN]:
         yield f"{one_line(name)}: {one_line(node_text(node), limit=1_000)}"
     if len(defaulted_nodes) > FAILURES_SHOWN:
-        yield f"and {len(defaulted_nodes) - FAILURES_SHOWN:,} more failures that were replaced by a default"
+        yield f"and {len(defaulted_nodes) - FAILURES_SHOWN:,} more failures that were replaced with a default"
     blocked_names = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
     if blocked_names:
         yield f"blocked by failures: {join_first(blocked_names, FAILURES_SHOWN)}"

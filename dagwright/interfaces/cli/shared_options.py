@@ -20,7 +20,7 @@ class DocumentedCommand(TyperCommand):
     """A command whose help shows the metavar of an option without the Python type, and links to the documentation."""
 
     def get_help(self, ctx: Any) -> str:
-        # The type is replaced by spaces, so that the columns stay aligned.
+        # The type is replaced with spaces, so that the columns stay aligned.
         return _TYPE_PATTERN.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -19,7 +19,7 @@ _CONTEXT = "context"
 
 
 def with_agent_sub_plans(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
-    """Replace the nodes of `llm` agents in a compiled plan by sub-plans, recursively.
+    """Replace the nodes of `llm` agents in a compiled plan with sub-plans, recursively.
 
     Args:
         plan: a compiled plan without regions.
@@ -43,7 +43,7 @@ def nodes_with_agent_sub_plans(
     *,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[CompiledNode, ...]:
-    """Replace the nodes of `llm` agents by sub-plans; other nodes are returned unchanged.
+    """Replace the nodes of `llm` agents with sub-plans; other nodes are returned unchanged.
 
     Args:
         titled_nodes: nodes whose titles label the results in the context of an agent.

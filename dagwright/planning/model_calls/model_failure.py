@@ -31,7 +31,6 @@ class ModelError(DescribedCode):
     action: Action
 
     def __new__(cls, code: str, action: Action, meaning: str, remedy: str) -> Self:
-        """Create a member; the tuples below have the arguments in this order."""
         return cls.create_member(code, action=action, meaning=meaning, remedy=remedy)
 
     BUSY = (

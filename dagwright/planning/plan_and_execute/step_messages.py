@@ -20,7 +20,7 @@ MIN_RESULT_CHARACTERS = 400
 """Smallest limit per result, however many results there are."""
 MAX_REFERENCED_BYTES = 128 * 1024
 """Limit for the JSON of all results that are not in the store. In the arguments of the call, a reference to such a
-result is replaced by its value."""
+result is replaced with its value."""
 
 Step = tuple[CompiledNode, Record]
 

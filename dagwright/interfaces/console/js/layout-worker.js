@@ -1,4 +1,4 @@
-// Computes graph layouts in a Web Worker, with the library dagre, which leads edges around nodes. Graphs that are too
+// Computes graph layouts in a Web Worker, with the library dagre, which routes edges around nodes. Graphs that are too
 // large for dagre get a simple layered layout.
 
 import "./as-window.js";
