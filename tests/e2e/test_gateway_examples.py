@@ -91,7 +91,7 @@ async def send_example(gateway: Gateway, method: str, path: str, body: Any, docu
     session, run_id = await start_turn(gateway)
     node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
     run_values = {"session_id": session, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
-    other_values = {"name": "everything", "model": "plan/everything", "node": node, "subject": f"owner:{session}"}
+    other_values = {"name": "everything", "model": "plan/everything", "node_id": node, "subject": f"owner:{session}"}
     address = path.format(**run_values, **other_values)
     if path.endswith("/events"):
         await gateway.post(f"/v1/runs/{run_id}/cancel", {})

@@ -30,7 +30,7 @@ def query_of(maritime: Maritime, **body: Any) -> EsQuery:
 
 
 async def run_query(maritime: Maritime, query: EsQuery) -> WorkerResult:
-    async with maritime.call(node="sg3"):
+    async with maritime.call(node_id="sg3"):
         return await es_query_exec(query)
 
 
@@ -83,7 +83,7 @@ async def pages_of(maritime: Maritime, query: EsQuery, page_size: int, offset: A
     """Return the outputs of all pages, starting at an offset. Each offset passes through JSON, as between nodes."""
     pages = []
     for _ in range(50):
-        async with maritime.call(node="sg4"):
+        async with maritime.call(node_id="sg4"):
             page = await page_query(query, offset=json.loads(json.dumps(offset)), page_size=page_size)
         assert page.status == "success"
         pages.append(dict(page.outputs))
@@ -112,7 +112,7 @@ async def test_pages_have_each_document_once_with_any_sort(maritime: Maritime, s
 
 async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(maritime: Maritime) -> None:
     expected = sorted(shipment["shipment_id"] for shipment in maritime.shipments())
-    async with maritime.call(node="sg4"):
+    async with maritime.call(node_id="sg4"):
         page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
     assert [hit["shipment_id"] for hit in page.outputs["page_results"]["hits"]] == expected[40:42]
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
@@ -132,7 +132,7 @@ async def test_page_query_allows_the_helpdesk_index_and_rejects_aggregations_and
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})
     for query in (groups, EsQuery(index=maritime.indices.names, body={})):
         with pytest.raises(QueryRejected):
-            async with maritime.call(node="sg4"):
+            async with maritime.call(node_id="sg4"):
                 await page_query(query)
 
 
@@ -161,7 +161,7 @@ async def generate_query(
     async with (
         model_server,
         ModelClient(Endpoint(model_server.base_url), model="small") as client,
-        maritime.call(node="sg2", ask=client.complete),
+        maritime.call(node_id="sg2", ask=client.complete),
     ):
         return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots)
 
