@@ -9,7 +9,7 @@ _READ_BYTES = 64 * 1024
 
 
 class ServerProxy:
-    """A port that forwards to a server. The next `silent_connection_count` connections get no response."""
+    """A port that forwards to a server. The next `remaining_silent_connection_count` connections get no response."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
@@ -17,7 +17,7 @@ class ServerProxy:
         self._port = 0
         self._listener: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self.silent_connection_count = 0
+        self.remaining_silent_connection_count = 0
 
     @property
     def address(self) -> str:
@@ -41,8 +41,8 @@ class ServerProxy:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with _abort_at_end(writer), suppress(OSError):
-            if self.silent_connection_count:
-                self.silent_connection_count -= 1
+            if self.remaining_silent_connection_count:
+                self.remaining_silent_connection_count -= 1
                 await reader.read(-1)
                 return
             server_reader, server_writer = await asyncio.open_connection(*self._target)

@@ -94,8 +94,9 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
 
 
 OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / requests.RETRY_AFTER) + 1
-"""Number of attempts that fail during an outage of a minute."""
+"""Number of attempts that fail during an outage of a minute, with the real delay between attempts."""
 SHORT_RETRY_AFTER = timedelta(milliseconds=500)
+"""Delay between attempts in the test."""
 SHORT_TIMEOUT_S = 3.0
 """Time in which a local search server responds, also on a busy machine."""
 
@@ -146,7 +147,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
             def count_calls() -> int:
                 return sum(call.metadata.get("node_id") == "sg1" for call in server.calls)
 
-            async def has_failed_for_a_minute() -> bool:
+            async def have_outage_attempts_failed() -> bool:
                 [call] = (await handle.describe()).raw_description.pending_activities or [None]
                 if call is None or not call.HasField("next_attempt_schedule_time"):
                     return False
@@ -154,18 +155,19 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
                 # `call.attempt` is the number of the next attempt.
                 return call.attempt > OUTAGE_ATTEMPTS
 
-            # The worker tool has read the fields of the index. It checks the query after the response of the model.
             await eventually(lambda: count_calls() == 1)
+            # The worker tool has read the fields of the index, and waits for the model. It then needs the search server
+            # again, to check the query.
             await proxy.close()
             release_response.set()
-            await eventually(has_failed_for_a_minute)
-            proxy.silent_connection_count = 1
+            await eventually(have_outage_attempts_failed)
+            proxy.remaining_silent_connection_count = 1
             await proxy.open()
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
     assert sub_goal_statuses_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # The minimum counts the attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
-    assert (count_calls(), proxy.silent_connection_count) == (1, 0)
+    assert (count_calls(), proxy.remaining_silent_connection_count) == (1, 0)
     assert slot_value(document, "sg2", "hit_count") == expected
     assert document["status"] == "completed"

@@ -1,7 +1,7 @@
 """The prompt and answer schema for the analysis of a question about shipments.
 
-The model identifies names, conditions, figures and periods in the question, and their fields. The values of names and
-fields are then looked up, and the days of periods are computed.
+The model identifies names, conditions, figures and periods in the question, and their fields. `metadata` then looks up
+the stored values that match the names and conditions, and computes the days of the periods.
 """
 
 from collections.abc import Mapping

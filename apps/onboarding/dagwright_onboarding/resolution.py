@@ -108,13 +108,14 @@ class PartyResolver:
         if not answers or not isinstance(checkpoint, Mapping):
             return self._search(self._lookup.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
-        previous_question = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
+        searched_text = str(checkpoint.get("shown", text))
+        previous_question = _PreviousQuestion(checkpoint["step"], text, searched_text)
         match previous_question.step:
             case "choose":
                 answered_text = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
                 return self._apply_choice(answered_text, previous_question)
             case "name":
-                return self._apply_name(answer["text"].strip(), previous_question)
+                return self._apply_text(answer["text"].strip(), previous_question)
             case "kind":
                 return self._party_to_create(text, kind=answer["selected"][0])
             case _:
@@ -137,7 +138,7 @@ class PartyResolver:
         except ValueError as error:
             return self._ask_or_report(
                 INVALID_FIELD,
-                f"{_sentence(error)}.",
+                f"{_without_full_stop(error)}.",
                 "Correct the lookup.",
                 text=text,
                 previous_question=previous_question,
@@ -156,9 +157,9 @@ class PartyResolver:
                     f"Only a possible match for {searched_party}: {_list_candidates([only_hit])}: {only_hit.reason}."
                 )
             if self._is_interactive:
-                raise self._selection_question(findings.hits, text, reason=inactive_note)
+                raise self._selection_question(findings.hits, text, introduction=inactive_note)
             hint = _advice(findings.hits, lookup)
-            return self._ask_or_report(LOOKUP_AMBIGUOUS, inactive_note + message, hint, findings.hits, text=text)
+            return _problem_entry(LOOKUP_AMBIGUOUS, inactive_note + message, hint, findings.hits)
         other_word = " other" if inactive_note else ""
         if lookup.is_term:
             near_note = f"; near: {_list_candidates(findings.near_matches)}" if findings.near_matches else ""
@@ -170,7 +171,7 @@ class PartyResolver:
         if findings.near_matches:
             near_list = _list_candidates(findings.near_matches)
             message = f"{inactive_note}No{other_word} party found for {searched_party}; near: {near_list}."
-            hint = "Use one of these names with its own type, or create the party first and refer to the result."
+            hint = "Use the name and type of one of these parties, or create a new party first and refer to the result."
             return self._ask_or_report(
                 LOOKUP_NOT_FOUND, message, hint, findings.near_matches, text=text, previous_question=previous_question
             )
@@ -199,17 +200,16 @@ class PartyResolver:
             previous_question: the previous question, if the text is an answer.
         """
         if not self._is_interactive:
-            candidate_objects = [_candidate_json(candidate) for candidate in candidates]
-            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": candidate_objects}}
+            return _problem_entry(code, message, hint, candidates)
         if previous_question is not None:
             raise self._repeated_question(f"{message} ", text, previous_question)
         raise self._name_question(f"{message} ", text)
 
-    def _repeated_question(self, reason: str, text: str, previous_question: _PreviousQuestion) -> AskPerson:
+    def _repeated_question(self, introduction: str, text: str, previous_question: _PreviousQuestion) -> AskPerson:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
-            reason: problem with the answer, as sentences.
+            introduction: the problem with the answer, as sentences.
             text: the last text that a person gave.
         """
         try:
@@ -217,28 +217,30 @@ class PartyResolver:
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
-        reason += _inactive_sentence([party for party in findings.inactive_matches if party.id not in reason])
+        introduction += _inactive_sentence(
+            [party for party in findings.inactive_matches if party.id not in introduction]
+        )
         if previous_question.step == "choose" and findings.hits:
             return self._selection_question(
-                findings.hits, text, searched_text=previous_question.searched_text, reason=reason
+                findings.hits, text, searched_text=previous_question.searched_text, introduction=introduction
             )
         # The first question already listed the near matches of another type.
         near_list = _list_candidates([party for party in findings.near_matches if self._lookup.accepts(party.kind)])
-        if near_list and near_list not in reason:
-            reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
-        return self._name_question(reason, text, searched_text=previous_question.searched_text)
+        if near_list and near_list not in introduction:
+            introduction = f"{introduction}Near {_quote(previous_question.searched_text)}: {near_list}. "
+        return self._name_question(introduction, text, searched_text=previous_question.searched_text)
 
     def _selection_question(
-        self, hits: Sequence[Candidate], text: str, *, searched_text: str | None = None, reason: str = ""
+        self, hits: Sequence[Candidate], text: str, *, searched_text: str | None = None, introduction: str = ""
     ) -> AskPerson:
         """Return the question which of several parties is meant.
 
         Args:
             text: the text of the lookup, or the last text that a person gave.
-            searched_text: the text that found the parties, if it differs from `text`.
-            reason: introduction of the question, such as the problem with the last answer.
+            searched_text: the text whose search found the parties; default: `text`. The question shows it.
+            introduction: sentences before the question, such as the problem with the last answer.
         """
-        question_text = searched_text or text
+        shown_text = searched_text or text
         labels = [describe_candidate(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
@@ -246,19 +248,19 @@ class PartyResolver:
         ]
         other_options = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": option, "label": option} for option in other_options]
-        origin = f" (lookup: {self._lookup.description})" if question_text != self._lookup.search_text else ""
-        which_question = f"Which {self._lookup.entity_type} is meant by {_quote(question_text)}{origin}?"
-        prompt = f"{reason}{which_question} Or enter another name."
+        origin = f" (lookup: {self._lookup.description})" if shown_text != self._lookup.search_text else ""
+        which_question = f"Which {self._lookup.entity_type} is meant by {_quote(shown_text)}{origin}?"
+        prompt = f"{introduction}{which_question} Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, searched_text))
 
-    def _name_question(self, reason: str, text: str, *, searched_text: str | None = None) -> AskPerson:
-        instructions = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
+    def _name_question(self, introduction: str, text: str, *, searched_text: str | None = None) -> AskPerson:
+        instructions = f"Enter another name, an identifier such as an LEI, the id of a party, or {CREATE_NEW!r}."
         entity_type = "party"
         if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
             entity_type, instructions = self._lookup.entity_type, "Enter another name or a code."
-        prompt = f"{reason}Which {entity_type} is meant by {self._lookup.description}? {instructions}"
+        prompt = f"{introduction}Which {entity_type} is meant by {self._lookup.description}? {instructions}"
         return AskPerson(
             {"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, searched_text)
         )
@@ -268,11 +270,12 @@ class PartyResolver:
     def _apply_choice(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
             raise self._name_question("", previous_question.text, searched_text=previous_question.searched_text)
-        return self._apply_name(answered_text, previous_question)
+        return self._apply_text(answered_text, previous_question)
 
-    def _apply_name(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
+    def _apply_text(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
+        """Apply an answer: `create new`, the id of a party, or a text to search."""
         if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
-            return self._searched_party_to_create(previous_question.text)
+            return self._party_to_create_from_lookup(previous_question.text)
         party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
             return self._search(answered_text, previous_question)
@@ -290,11 +293,18 @@ class PartyResolver:
 
     # Creation.
 
-    def _searched_party_to_create(self, text: str) -> dict[str, Any]:
-        """Return the party to create, with the name in the lookup. If a person gave another text, ask for details."""
+    def _party_to_create_from_lookup(self, last_text: str) -> dict[str, Any]:
+        """Return the party to create, with the name in the lookup.
+
+        Args:
+            last_text: the text of the lookup, or the last text that a person gave.
+
+        Raises:
+            AskPerson: details are missing, or the person who gave `last_text` must confirm the name.
+        """
         lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
-        if text != lookup_text and len(kinds) == 1:
+        if last_text != lookup_text and len(kinds) == 1:
             raise self._details_question(lookup_text, kinds[0])
         return self._party_to_create(lookup_text)
 
@@ -326,16 +336,16 @@ class PartyResolver:
                 validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
             )
         except ValueError as error:
-            raise self._details_question(text, kind, reason=f"{_sentence(error)}. ") from None
+            raise self._details_question(text, kind, introduction=f"{_without_full_stop(error)}. ") from None
         lacks_jurisdiction = kind != PartyKind.PERSON and jurisdiction is None
         active_persons, inactive_persons = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
         if (active_persons or inactive_persons) and date_of_birth is None:
             raise self._details_question(
-                text, kind, reason=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
+                text, kind, introduction=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
             )
         if persons_of_same_birth := [person for person in active_persons if person.date_of_birth == date_of_birth]:
             raise self._selection_question(
-                persons_of_same_birth, text, searched_text=name, reason="This person already exists. "
+                persons_of_same_birth, text, searched_text=name, introduction="This person already exists. "
             )
         if persons_of_same_birth := [person for person in inactive_persons if person.date_of_birth == date_of_birth]:
             raise self._name_question(f"This person already exists: {_inactive_sentence(persons_of_same_birth)}", text)
@@ -350,7 +360,7 @@ class PartyResolver:
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED_REASON}
 
     def _details_question(
-        self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False
+        self, text: str, kind: str, *, introduction: str = "", requires_birth_date: bool = False
     ) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required_fields = [] if _is_name(text) else ["name"]
@@ -364,7 +374,7 @@ class PartyResolver:
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required_fields.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required_fields, "additionalProperties": False}
-        prompt = f"{reason}Give the details of the {kind} to create as {_quote(text)}."
+        prompt = f"{introduction}Give the details of the {kind} to create as {_quote(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
@@ -385,7 +395,10 @@ _EXACT_SCORE = 100
 
 
 def _checkpoint(step: str, text: str, searched_text: str | None) -> dict[str, str]:
-    """Return the checkpoint of a question whose answer is a name or an option."""
+    """Return the checkpoint of a question whose answer is a name or an option.
+
+    The checkpoint has the field `shown` only if the searched text differs from the text.
+    """
     searched_field = (
         {"shown": searched_text[:_MAX_TEXT_CHARACTERS]} if searched_text is not None and searched_text != text else {}
     )
@@ -411,8 +424,13 @@ def _party_entry(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
     return {"entity": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
 
 
+def _problem_entry(code: str, message: str, hint: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    candidate_objects = [_candidate_json(candidate) for candidate in candidates]
+    return {"problem": {"code": code, "message": message, "hint": hint, "candidates": candidate_objects}}
+
+
 def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
-    """Return a party as it appears in bindings."""
+    """Return the JSON of a party, as in the result of a lookup."""
     return {"id": party_id, "name": name, "kind": kind, "jurisdiction": jurisdiction or None}
 
 
@@ -457,7 +475,9 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     location = ""
     if lookup.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
         location = ", or add its jurisdiction"
-    return f"Name the party by {' or '.join(attributes)}, as search_text or in the text of the request{location}."
+    return (
+        f"Name the party by {' or '.join(attributes)}, as search_text of the lookup or in the user's request{location}."
+    )
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:
@@ -477,5 +497,5 @@ def _quote(text: str) -> str:
     return repr(text if len(text) <= _MAX_QUOTED_CHARACTERS else f"{text[:_MAX_QUOTED_CHARACTERS]}…")
 
 
-def _sentence(error: ValueError) -> str:
+def _without_full_stop(error: ValueError) -> str:
     return str(error).rstrip(".")[:500]

@@ -155,8 +155,8 @@ def test_none_of_these_asks_for_a_name(
     next_question = conversation.answer(text="none of these") if is_text else conversation.select(NONE_OF_THESE)
     assert (next_question["type"], next_question["prompt"]) == (
         "CLARIFICATION",
-        "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
-        "'create new'.",
+        "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier such as an LEI, the id of "
+        "a party, or 'create new'.",
     )
     next_question = conversation.answer(text="7")
     assert (next_question["type"], "Garcia (person" in next_question["prompt"]) == ("CLARIFICATION", False)
@@ -366,9 +366,9 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(load_gateway: Loa
         for request in (("Paul Twin", "person"), ("Eva Twin", "person"), ("Rook Fund", "fund"))
     ]
     assert [problem["hint"] for problem in problems] == [
-        "Name the party by its id, as search_text or in the text of the request.",
-        "Name the party by its id, as search_text or in the text of the request, or add its jurisdiction.",
-        "Name the party by its id or its whole name or its LEI, as search_text or in the text of the request.",
+        "Name the party by its id, as search_text of the lookup or in the user's request.",
+        "Name the party by its id, as search_text of the lookup or in the user's request, or add its jurisdiction.",
+        "Name the party by its id or its whole name or its LEI, as search_text of the lookup or in the user's request.",
     ]
     product_problem = problem_of(gateway, "fund accountng", "product")
     assert product_problem["message"] == (
