@@ -218,8 +218,8 @@ class RunState:
         self.store_waits: dict[str, tuple[int, int]] = {}
         """Task whose call waits for the payload store -> number of waits, and number of attempts that called the tool.
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
-        self.queued_tasks_may_end = False
-        """Whether queued tasks may end before they start, because the budget drops them."""
+        self.budget_may_end_queued_tasks = False
+        """Whether the budget may end tasks that are queued and have not started."""
         self.totals = RunTotals()
         self.compute_budget = ComputeBudget()
         self.is_generated_id: Callable[[str], bool] = _never

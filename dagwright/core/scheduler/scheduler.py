@@ -192,7 +192,9 @@ class Scheduler(Generic[Features]):
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
-        may_have_ended = state.overrides or state.limits_changed or state.queued_tasks_may_end or self._has_marked_tasks
+        may_have_ended = (
+            state.overrides or state.limits_changed or state.budget_may_end_queued_tasks or self._has_marked_tasks
+        )
         if record.status is not NodeStatus.READY and may_have_ended:
             # While the task was queued, a person or the budget ended it, or `mark_running` marked it.
             propagation.queue.release(number)

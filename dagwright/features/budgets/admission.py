@@ -12,7 +12,14 @@ from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Task, Tas
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.run_state import last_call_id
-from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, is_needed_to_finish, uses_models
+from dagwright.features.budgets.budget import (
+    Budget,
+    BudgetReport,
+    CallName,
+    Reservation,
+    is_needed_to_finish,
+    uses_models,
+)
 from dagwright.features.budgets.token_estimate import estimated_tokens
 
 if TYPE_CHECKING:
@@ -23,10 +30,16 @@ _EXAMPLES: Mapping[LimitKind, str] = {"time": ", such as 30m"}
 _CALL_KINDS = ("tool", "plan", "lookup")
 
 
+def _call_name(task_id: str) -> CallName:
+    """Return the name of a call of this run. The first part is empty: the call belongs to no child run."""
+    return "", task_id
+
+
 class BudgetRequests(Protocol):
     """Interface to request more budget from a person."""
 
     run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]]
+    """Purpose of a request of the run -> function that applies the answer."""
 
     def is_asking(self, task: str) -> bool:
         """Return whether a task has an open request; `BUDGET_TASK` means a request of the run."""
@@ -37,7 +50,7 @@ class BudgetRequests(Protocol):
 
         Args:
             task: value for the task field of the request.
-            base_id: request id without a number.
+            base_id: id of the first request for the task; later ids have a number too, such as `budget#2`.
         """
         ...
 
@@ -61,14 +74,14 @@ class BudgetAdmission(SchedulerComponent):
         self._last_inputs: tuple[int, Usage, int] | None = None
         """Inputs of the last admission pass; if they have not changed, a new pass has nothing to do."""
         self._reasons_revision = 0
-        """Revision of the budget that the reasons of waiting tasks show."""
+        """Revision of the budget at the last update of the reasons of waiting tasks."""
         if requests is not None:
             requests.run_answer_appliers["budget"] = self._apply_answer
 
     def set_budget(self, budget: Budget | None) -> None:
         """Set the budget; `None` means no limits."""
         self.budget = budget
-        self._state.queued_tasks_may_end = budget is not None
+        self._state.budget_may_end_queued_tasks = budget is not None
         self._scheduler.update_hooks()
 
     # Hooks.
@@ -97,12 +110,12 @@ class BudgetAdmission(SchedulerComponent):
             self._update_reasons(budget)
         idle_count = len(budget.busy_time.idle_children)
         has_ready = self._scheduler.propagation.queue.has_ready
-        is_waiting = is_paused or self._scheduler.is_waiting or bool(idle_count and not has_ready)
-        budget.busy_time.pause_if_idle(at, is_idle=is_waiting and self._scheduler.in_flight == idle_count)
+        is_run_waiting = is_paused or self._scheduler.is_waiting or bool(idle_count and not has_ready)
+        budget.busy_time.pause_if_idle(at, is_idle=is_run_waiting and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
-        """Release the reservation of a node that was cancelled, or whose result was set by a person, before its
-        call."""
+        """Release the reservation of a node that has ended without its call, because it was cancelled or a person set
+        its result."""
         budget = self.budget
         if budget is not None and not self._state.is_stopped and (budget.waiting_calls or budget.reservations):
             self.release(self._state.id_of(ref), include_waiting=True)
@@ -124,13 +137,14 @@ class BudgetAdmission(SchedulerComponent):
         map_batch = self._state.map_batch(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
             budget.end_child(last_call_id(self._state, task_id), attempt.usage)
-        elif attempt.usage.is_nonzero or ("", task_id) in budget.reservations:
+        elif attempt.usage.is_nonzero or _call_name(task_id) in budget.reservations:
             # Without a reported start, the usage of the call is unknown.
             is_usage_known = attempt.usage.is_nonzero or attempt.started_at is not None
-            budget.settle(("", task_id), attempt.usage if is_usage_known else None)
+            budget.settle(_call_name(task_id), attempt.usage if is_usage_known else None)
 
     def before_start(self, task: Task, at: float) -> bool:
-        """Reserve budget for a call, or let it wait; in a run that finishes early, skip it."""
+        """Reserve budget for a call; return `True` if the call must wait for budget, or was skipped because the run
+        finishes early."""
         budget = self.budget
         if budget is None or task.map_batch is not None or task.node.compensates is not None:
             return False
@@ -154,15 +168,16 @@ class BudgetAdmission(SchedulerComponent):
         """Reserve budget for a task, or let it wait; return whether it may start."""
         state = self._state
         run_usage, added_count = state.totals.usage.total, state.added_count
-        # Nodes of the original plan do not count as added.
-        added_up_to_task = max(task.ref.node + 1 - state.plan.visible_count + added_count, 0)
-        reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_up_to_task)
-        if budget.reserve(("", task.id), reservation, run_usage=run_usage, added_count=added_count):
+        # Number of added nodes up to and including the node of the task; 0 for a node of the original plan.
+        added_count_up_to_task = max(task.ref.node + 1 - state.plan.visible_count + added_count, 0)
+        reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_count_up_to_task)
+        if budget.reserve(_call_name(task.id), reservation, run_usage=run_usage, added_count=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
         record = state.record(task.ref)
+        # `_update_reasons` replaces this reason, unless this run is a child run.
         record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
-        if budget.exhausted_limits(run_usage=run_usage, added_count=added_count, name=("", task.id)):
+        if budget.exhausted_limits(run_usage=run_usage, added_count=added_count, name=_call_name(task.id)):
             has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not has_request:
                 self._admit_waiting(budget, at)
@@ -197,7 +212,7 @@ class BudgetAdmission(SchedulerComponent):
         Args:
             include_waiting: also remove the call if it waits for budget.
         """
-        budget, name = self.budget, ("", task_id)
+        budget, name = self.budget, _call_name(task_id)
         if budget is not None and (name in budget.reservations or (include_waiting and name in budget.waiting_calls)):
             budget.settle(name, NO_USAGE)
 
@@ -280,6 +295,7 @@ class BudgetAdmission(SchedulerComponent):
     def _ask_for_more(self, requests: BudgetRequests, budget: Budget, message: str, at: float) -> None:
         base_id = BUDGET
         while self._state.items.find(base_id) is not None:
+            # A node of the plan has this id.
             base_id = f"{base_id}#0"
         prompt = f"The budget of the run is used up ({message}). How much more may it use, or should it finish now?"
         amount_schemas: dict[str, Any] = {

@@ -92,7 +92,7 @@ class RunRequests:
 
         Args:
             task: reserved task name that identifies the kind of request.
-            base_id: request id without a number.
+            base_id: id of the first request for the task; later ids have a number too, such as `budget#2`.
         """
         self._opener.add(request_of(question, self._opener.free_id(task, base_id), task=task, purpose=purpose, at=at))
 
