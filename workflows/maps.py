@@ -1,4 +1,4 @@
-"""Activities of large maps: load items, and store and join results."""
+"""Start the activities of large maps, which load items, and store and join results."""
 
 import asyncio
 from collections.abc import Sequence

@@ -155,7 +155,7 @@ class PreparedCall:
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:
-    """Return a schema that requires an object. If the answer is not an object, the object has the answer in `value`."""
+    """Return the output schema if it requires an object, else the schema of an object with the answer in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
     definitions = {keyword: output.schema[keyword] for keyword in ("$defs", "definitions") if keyword in output.schema}

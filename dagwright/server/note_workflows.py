@@ -1,7 +1,6 @@
 """Notes: facts that are stored on the Temporal server, in the memos of open workflows without a worker.
 
-Starting a note is atomic, all workers and commands see it immediately, and no crash removes it. The callers define
-the subjects of notes.
+Starting a note is atomic, all workers and commands see it immediately, and no crash removes it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,12 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 def note_id(prefix: str, name: str) -> str:
-    """Return the workflow ID of the note on a subject."""
+    """Return the workflow ID of a note.
+
+    Args:
+        prefix: prefix for all notes of one kind.
+        name: name of the subject of the note, such as a tool.
+    """
     return short_id(f"{prefix}{name}", max_bytes=2 * MAX_ACTIVITY_ID_BYTES)
 
 

@@ -146,13 +146,14 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; for other values, `effects` applies.
         secrets: names of the secrets that plans may give to the tool; an empty list rejects all; by default, the
             settings of the worker decide.
-        sends_to_hosts: whether the settings bind secrets to the hosts that the tool connects to, as for `http_request`.
+        sends_to_hosts: whether the settings of the worker bind each secret to the hosts that may get it, as for
+            `http_request`.
         undo: name of the tool that compensates a call in a run with compensation. The tool gets the `key`, `arguments`
             and `result` of the call; the result is null if the outcome of the call is unknown.
-        sets: name in a session, without `@`, that refers to the entity in a call's result.
+        sets: session name, without `@`, that each call sets to the entity in its result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
             passes the ID to a parameter of another type is rejected before it runs.
-        resolver: resolver of the lookups that name this tool in `find`.
+        resolver: for the tool that finds the entity of a lookup: the resolver whose field `find` is the tool's name.
         aliases: former names of the tool, so that runs in flight find it after a rename; new plans use the new name.
 
     Raises:
@@ -290,8 +291,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
         workflow: the workflow type, exactly as its workers register it; by default `name`.
         effects: as for `@tool`. A retry of a node starts the workflow again, unless the effects are `write`.
         input_schema: JSON Schema (2020-12) of the argument; `None` accepts any.
-        timeout: limit of one attempt, as for `@tool`; by default there is no limit. If the call
-            has several attempts, the timeout starts again when the workflow continues as new.
+        timeout: limit of one attempt, as for `@tool`; by default there is no limit. If several attempts are
+            allowed, the timeout starts again whenever the workflow continues as new.
         undo: as for `@tool`.
         sets: as for `@tool`.
         returns: as for `@tool`.
@@ -386,8 +387,9 @@ def validate_declaration(
         raise ValueError(f"Tool {name!r}: {problem}")
     if timeout is not None:
         return replace(declaration, timeout_s=_timeout_s(name, timeout))
-    has_no_default_timeout = declaration.effects is Effects.PURE or declaration.worker is not None
-    return replace(declaration, timeout_s=0.0 if has_no_default_timeout else DEFAULT_TIMEOUT_S)
+    # 0: the default timeout depends on the run that calls the tool.
+    has_default_timeout_of_run = declaration.effects is Effects.PURE or declaration.worker is not None
+    return replace(declaration, timeout_s=0.0 if has_default_timeout_of_run else DEFAULT_TIMEOUT_S)
 
 
 def _validate_name(name: str) -> None:
@@ -406,14 +408,14 @@ def _option_problems(declaration: ToolDeclaration) -> Iterator[str]:
         ("max_attempts", declaration.max_attempts),
     ):
         if count is not None and (type(count) is not int or count < 1):
-            yield f"{option} is {count!r}, expected a whole number from 1"
-    for option, option_name in (
+            yield f"{option} is {count!r}, expected a whole number of at least 1"
+    for option, given_name in (
         ("undo", declaration.undo),
         ("sets", declaration.sets),
         ("returns", declaration.returns),
     ):
-        if option_name is not None and not _is_valid_name(option_name):
-            yield f"{option} is {option_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
+        if given_name is not None and not _is_valid_name(given_name):
+            yield f"{option} is {given_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
     if declaration.effects_by is not None and (problem := problem_of_effects_rule(declaration.effects_by)) is not None:
         yield f"effects_by: {problem}"
     if declaration.batch and (problem := _problem_of_batch(declaration, declaration.effects)) is not None:
