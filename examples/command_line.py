@@ -18,6 +18,7 @@ DEFAULT_MODEL = "gpt-4o-mini"
 
 def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
     """Return the ID of the newest run if it was interrupted, else a new ID: the prefix with the next number."""
+    # `title` also selects the runs whose ID has this prefix.
     runs = {
         int(number): run
         for run in client.list_runs(title=prefix, limit=1_000)

@@ -90,6 +90,7 @@ def _assert_same(actual: Any, expected: Any, value: Any) -> None:
 @given(data=st.data())
 def test_path_gives_the_same_result_in_a_stored_value_as_in_the_inline_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
+    # The use `whole` loads a part even if it is large; with the use `value`, a large part stays in the store.
     projections: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
     )
@@ -189,6 +190,7 @@ def _fill_in(value: Any) -> Any:
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
 def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None:
+    # A call is sent with the display form of each stored value and secret. `hydrate` puts the values in their place.
     encoded_arguments, has_bindings = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
     received_arguments = pydantic_core.from_json(encoded_arguments)

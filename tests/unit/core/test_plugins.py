@@ -73,6 +73,7 @@ def test_error_for_a_duplicate_command_group_names_both_plugins(tmp_path: Path) 
     [
         ("['toy.put']", "two plugins contribute the tool 'toy.put'"),
         ("['read_file']", "contributes the tool 'read_file', which is built in"),
+        # Only one resolver is allowed. The message names the first one.
         ("['shop.find']", "two plugins contribute the resolver 'toy.find_shelf'"),
     ],
 )
@@ -83,7 +84,7 @@ def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tool
         + "def tools(settings):\n"
         f"    decorators = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) "
         f"for name in {tools}]\n"
-        "    return [spec_of(each(lambda: None)) for each in decorators]\n"
+        "    return [spec_of(decorate(lambda: None)) for decorate in decorators]\n"
     )
     with toy_app():
         entry_points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]
@@ -105,6 +106,7 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     assert getattr(toy_settings, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
     goal = {"goal": "Put the lamp on the long shelf.", "profile": "intents"}
+    # The extender of the plan asks a model for the nodes. Its schema is the schema of the model's answer.
     extender = goal_from_document(goal, declarations).extender
     assert extender is not None
     lookup = extender["schema"]["$defs"]["Lookup"]["properties"]
@@ -164,9 +166,9 @@ def test_command_group_with_the_name_of_a_command_is_rejected(
 def test_down_reports_the_servers_that_plugins_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "my_state"))
     assert run_command_line(["down", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["ended"] == ["toy of state"]
+    assert json.loads(capfd.readouterr().out)["ended"] == ["toy of my_state"]
 
 
 def test_commands_that_need_no_tools_import_no_application() -> None:
