@@ -6,8 +6,7 @@ from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES
 from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.features.commands.steering import MAX_COMMAND_BYTES
-from dagwright.interfaces.cli.keys_command import READ_ONLY_SCOPE
-from dagwright.interfaces.http.callers import KeyScope
+from dagwright.interfaces.http.callers import READ_ONLY_SCOPE, KeyScope
 from dagwright.interfaces.http.context import key_limits
 from dagwright.interfaces.http.json_route import MAX_FIELDS
 from dagwright.interfaces.http.key_limits import DEFAULT_BODY_LIMIT, INVALID_KEYS_PER_MINUTE, BodyLimit

@@ -3,20 +3,16 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.http.api_keys import Key, KeyFile, KeyRejected, KeysUnreadable
-from dagwright.interfaces.http.callers import KeyScope
+from dagwright.interfaces.http.api_keys import KeyFile, KeyRejected, KeysUnreadable
+from dagwright.interfaces.http.callers import READ_ONLY_SCOPE, KeyScope
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
-
-READ_ONLY_SCOPE = "read"
-"""Value of `--scope` for a key without scopes, which can only read."""
 
 
 def add(arguments: tuple[str, Sequence[str], float | None], output: Output) -> int:
@@ -30,7 +26,7 @@ def add(arguments: tuple[str, Sequence[str], float | None], output: Output) -> i
         key, key_text = _key_file().add(owner, _scopes(scope_names), weight=weight)
     problem = _close_temporal_ui()
     if output.is_json:
-        output.document({"status": "added", "key": key_text, **_document_of(key)})
+        output.document({"status": "added", "key": key_text, **key.to_json()})
     else:
         output.print(key_text)
         output.log(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
@@ -45,7 +41,7 @@ def list_keys(_: None, output: Output) -> int:
         key_file = _key_file()
         keys, requires_keys = list(key_file.keys().values()), key_file.requires_keys()
     if output.is_json:
-        output.document([_document_of(key) for key in keys])
+        output.document([key.to_json() for key in keys])
     elif not keys:
         consequence = "no client can call the API" if requires_keys else "the API needs no key"
         output.print(f"there are no keys, so {consequence}; `dagwright keys add OWNER` creates a key")
@@ -54,7 +50,7 @@ def list_keys(_: None, output: Output) -> int:
         for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
             table.add_column(name)
         for key in keys:
-            scopes = ", ".join(_scope_names(key))
+            scopes = ", ".join(key.scope_names)
             table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED
@@ -69,7 +65,7 @@ def remove(id: str, output: Output) -> int:
     with _raising_command_errors():
         key = _key_file().remove(id)
     if output.is_json:
-        output.document({"status": "removed", **_document_of(key)})
+        output.document({"status": "removed", **key.to_json()})
     else:
         output.print(f"the key {id} of {key.owner} is removed")
     return ExitCode.COMPLETED
@@ -91,14 +87,6 @@ def _close_temporal_ui() -> str | None:
 
 def _key_file() -> KeyFile:
     return KeyFile(load_settings().api_keys)
-
-
-def _document_of(key: Key) -> dict[str, Any]:
-    return {**key.to_json(), "scopes": _scope_names(key)}
-
-
-def _scope_names(key: Key) -> list[str]:
-    return [*key.scopes] or [READ_ONLY_SCOPE]
 
 
 def _scopes(names: Sequence[str]) -> list[KeyScope]:

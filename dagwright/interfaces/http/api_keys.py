@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dagwright.interfaces.http.callers import Caller, KeyScope
+from dagwright.interfaces.http.callers import READ_ONLY_SCOPE, Caller, KeyScope
 from dagwright.protocol.fairness import FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 from dagwright.store.private_files import FOLDER_MODE
@@ -70,7 +70,13 @@ class Key:
 
     def to_json(self) -> dict[str, Any]:
         """Return the key as listed, without its hash."""
-        return {name: value for name, value in asdict(self).items() if name != "sha256"}
+        fields = {name: value for name, value in asdict(self).items() if name != "sha256"}
+        return {**fields, "scopes": self.scope_names}
+
+    @property
+    def scope_names(self) -> list[str]:
+        """The scopes as commands show them."""
+        return [*self.scopes] or [READ_ONLY_SCOPE]
 
 
 class KeyFile:

@@ -30,6 +30,10 @@ class KeyScope(StrEnum):
     the URL of the Temporal UI in `ui_url`."""
 
 
+READ_ONLY_SCOPE = "read"
+"""Name of the scope of a key without scopes, which can only read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The sender of a request.
