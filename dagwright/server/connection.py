@@ -73,21 +73,20 @@ async def open_connection(
     if profile.address is not None:
         client = await _dial_profile(profile, namespace=namespace, source=source)
         server = Server(address=profile.address, namespace=namespace, ui_url=settings.ui_url)
-        connection = Connection(client, server, await register_search_attributes(client))
-        async with _with_tracing(connection, settings) as traced_connection:
-            yield traced_connection
+        async with _traced_connection(client, server, settings) as connection:
+            yield connection
         return
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
-        connection = Connection(client, server, await register_search_attributes(client))
-        async with _with_tracing(connection, settings) as traced_connection:
-            yield traced_connection
+        async with _traced_connection(client, server, settings) as connection:
+            yield connection
 
 
 @asynccontextmanager
-async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIterator[Connection]:
-    async with tracing_client(connection.client, endpoint=settings.otel_endpoint) as client:
-        yield replace(connection, client=client)
+async def _traced_connection(client: Client, server: Server, settings: Settings) -> AsyncIterator[Connection]:
+    attributes = await register_search_attributes(client)
+    async with tracing_client(client, endpoint=settings.otel_endpoint) as traced_client:
+        yield Connection(traced_client, server, attributes)
 
 
 async def connection_of(client: Client) -> Connection:
