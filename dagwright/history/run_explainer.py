@@ -84,7 +84,7 @@ class RunExplanation:
         yield from self.chain.reasons[:1] if self.node_id else self.chain.start_reasons()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `dagwright why` shows."""
+        """Return the document of `explain --json`."""
         return {
             "run_id": self.view.workflow_id,
             "execution_id": self.view.execution_id,
