@@ -24,7 +24,7 @@ class BatchCache:
     Args:
         cache: cache of the worker.
         fingerprints: tool -> fingerprint of its code from `CodeFingerprinter`.
-        workflow_id: workflow ID of the run.
+        run_id: ID of the run.
         loop: event loop of the worker.
         cancellation: shows whether the batch was cancelled.
     """
@@ -34,14 +34,14 @@ class BatchCache:
         cache: ResultCache,
         fingerprints: Mapping[str, str | None],
         *,
-        workflow_id: str,
+        run_id: str,
         loop: asyncio.AbstractEventLoop,
         cancellation: Cancellation,
     ) -> None:
         self.admission = cache.admission
         self._cache = cache
         self._fingerprints = fingerprints
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._loop = loop
         self._cancellation = cancellation
         self._pending_writes: list[tuple[CacheLookup, CachedResult]] = []
@@ -78,7 +78,7 @@ class BatchCache:
         lookup = self._lookup_of(task, bindings)
         if lookup is None:
             return
-        result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._workflow_id, task.id)
+        result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._run_id, task.id)
         if self._cache.put(lookup, result):
             self._pending_writes.append((lookup, result))
 
@@ -102,4 +102,4 @@ class BatchCache:
         key = result_key(task.node.tool, fingerprint, arguments=arguments, bindings=bindings)
         if key is None:
             return None
-        return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, task_id=task.id)
+        return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, run_id=self._run_id, task_id=task.id)

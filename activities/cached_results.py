@@ -29,19 +29,19 @@ class CachedResult:
         content: JSON.
         made_at: start of the call, in seconds since the epoch. The age of the result counts from this time.
         took_s: duration of the call.
-        workflow_id: workflow ID of the run that made the call.
+        run_id: ID of the run that made the call.
         task_id: ID of the call's task in that run.
     """
 
     content: bytes
     made_at: float
     took_s: float
-    workflow_id: str
+    run_id: str
     task_id: str
 
     def provenance(self) -> dict[str, Any]:
         """Return the provenance that a run records for a cached result."""
-        return {"made_at": format_time(self.made_at), "run_id": self.workflow_id, "node_id": self.task_id}
+        return {"made_at": format_time(self.made_at), "run_id": self.run_id, "node_id": self.task_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def encode_stored_result(result: CachedResult) -> bytes:
         "format": _FORMAT,
         "made_at": result.made_at,
         "took_s": result.took_s,
-        "run_id": result.workflow_id,
+        "run_id": result.run_id,
         "node_id": result.task_id,
         "ref": ref_of(result.content),
     }
@@ -126,7 +126,7 @@ def decode_stored_result(encoded: bytes) -> StoredResult | None:
             content=content if head["is_inline"] else b"",
             made_at=float(head["made_at"]),
             took_s=float(head["took_s"]),
-            workflow_id=str(head["run_id"]),
+            run_id=str(head["run_id"]),
             task_id=str(head["node_id"]),
         )
         return StoredResult(result, None if head["is_inline"] else str(head["ref"]))

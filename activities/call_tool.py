@@ -313,7 +313,7 @@ class ToolAttempt:
             tool=self._spec.name,
             max_age_s=max_age_s,
             is_pure=is_pure,
-            workflow_id=self._info.workflow_id or "",
+            run_id=self._info.workflow_id or "",
             task_id=self._info.activity_id,
         )
 
@@ -364,7 +364,7 @@ class ToolAttempt:
         identity = CallIdentity(
             idempotency_key=idempotency_key(self._info),
             node_id=self._info.activity_id,
-            workflow_id=self._info.workflow_id or "",
+            run_id=self._info.workflow_id or "",
             attempt=self._info.attempt,
             last_heartbeat=self._heartbeats.last_details,
             answers=answers_of_call(),

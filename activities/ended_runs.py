@@ -83,49 +83,49 @@ RunOutcome = dict[str, Any]
 
 
 @activity.defn(name=ACTIVITY_FIND_ENDED)
-async def find_ended_runs(workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
-    """Return the outcomes of the runs that have ended, by workflow ID."""
+async def find_ended_runs(run_ids: Sequence[str]) -> dict[str, RunOutcome]:
+    """Return the outcomes of the runs that have ended, by run ID."""
     with heartbeating():
-        return await _outcomes_of(activity.client(), workflow_ids)
+        return await _outcomes_of(activity.client(), run_ids)
 
 
-async def _outcomes_of(client: Client, workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
+async def _outcomes_of(client: Client, run_ids: Sequence[str]) -> dict[str, RunOutcome]:
     outcomes: dict[str, RunOutcome] = {}
     result_bytes = 0
-    for workflow_id in workflow_ids:
-        outcome = await _outcome_of(client, workflow_id)
+    for run_id in run_ids:
+        outcome = await _outcome_of(client, run_id)
         if outcome is not None:
-            outcomes[workflow_id] = outcome
+            outcomes[run_id] = outcome
             result_bytes += encoded_size(outcome)
         if result_bytes > _MAX_RESULT_BYTES:
             break
     return outcomes
 
 
-async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
+async def _outcome_of(client: Client, run_id: str) -> RunOutcome | None:
     """Return the outcome of a run; `None` if it has not ended."""
     try:
-        description = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
+        description = await client.get_workflow_handle(run_id).describe(rpc_timeout=_RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return _failed_outcome("gone", "the sub-plan no longer exists on the server")
         raise
-    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=description.run_id)
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id, run_id=description.run_id)
     match description.status:
         case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW | None:
             return None
         case WorkflowExecutionStatus.COMPLETED:
             return outcome_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
-            return await _read_cancelled_outcome(client, workflow_id, description.run_id)
+            return await _read_cancelled_outcome(client, run_id, description.run_id)
         case WorkflowExecutionStatus.FAILED:
             return await _read_failed_outcome(handle)
         case closed_status:
             return _failed_outcome("terminated", f"the sub-plan was {closed_status.name.lower().replace('_', ' ')}")
 
 
-async def _read_cancelled_outcome(client: Client, workflow_id: str, execution_id: str) -> RunOutcome:
-    document = await read_recorded_document(client, workflow_id, execution_id)
+async def _read_cancelled_outcome(client: Client, run_id: str, execution_id: str) -> RunOutcome:
+    document = await read_recorded_document(client, run_id, execution_id)
     if document is None:
         return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
     return outcome_of_document(document)

@@ -136,18 +136,18 @@ def _reason_of(error: Exception) -> str:
 def _body_of(notification: Notification, *, title: Any, ui_url: str | None) -> dict[str, Any]:
     info, request = activity.info(), notification["request"]
     # `run_id` is Temporal's workflow ID, and `execution_id` is Temporal's run ID.
-    workflow_id = request["run_id"]
-    page = f"{ui_url}/namespaces/{quote(info.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}"
+    run_id = request["run_id"]
+    page = f"{ui_url}/namespaces/{quote(info.namespace, safe='')}/workflows/{quote(run_id, safe='')}"
     return {
         "kind": notification["kind"],
         "at": notification["at"],
-        "run_id": workflow_id,
+        "run_id": run_id,
         "execution_id": info.workflow_run_id,
         "title": title,
         "request": request,
         "closing": notification["closing"],
         "links": {
-            "answer": shlex.join(["dagwright", "feedback", workflow_id, request["request_id"]]),
+            "answer": shlex.join(["dagwright", "feedback", run_id, request["request_id"]]),
             "run": None if ui_url is None else f"{page}/{info.workflow_run_id}/history",
         },
     }

@@ -196,9 +196,9 @@ class PlanStream:
         await self._run_handle().signal(wire.SIGNAL_PLANNED, message)
 
     def _run_handle(self) -> WorkflowHandle[Any, Any]:
-        workflow_id = self._info.workflow_id
-        assert workflow_id is not None
-        return activity.client().get_workflow_handle(workflow_id, run_id=self._info.workflow_run_id)
+        run_id = self._info.workflow_id
+        assert run_id is not None
+        return activity.client().get_workflow_handle(run_id, run_id=self._info.workflow_run_id)
 
 
 def _has_id(node: Mapping[str, Any]) -> bool:

@@ -72,7 +72,7 @@ class PureCalls:
     """Call pure tools one after the other, in the current thread.
 
     Args:
-        workflow_id: ID of the run, for `context()`.
+        run_id: ID of the run, for `context()`.
         environment: environment of the process.
         load: loads values of the payload store in this thread.
         cancellation: the stop request for the tools.
@@ -81,14 +81,14 @@ class PureCalls:
 
     def __init__(
         self,
-        workflow_id: str,
+        run_id: str,
         environment: ToolEnvironment,
         *,
         load: Load,
         cancellation: Cancellation,
         cache: "BatchCache | None" = None,
     ) -> None:
-        identity = CallIdentity(idempotency_key="", node_id="", workflow_id=workflow_id)
+        identity = CallIdentity(idempotency_key="", node_id="", run_id=run_id)
         self._context = _CallContext(
             identity,
             cancellation,

@@ -94,16 +94,16 @@ class RegionCache:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
         self._expiry_timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def pop(self, workflow_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
+    def pop(self, run_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
         """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
-        state = self._remove((workflow_id, batch_input.region_ref))
+        state = self._remove((run_id, batch_input.region_ref))
         return (
             state
             if state is not None and state.last_report is not None and state.last_report == batch_input.previous_ref
             else None
         )
 
-    def put(self, workflow_id: str, batch_input: OffloadedBatchInput, state: OffloadedRegionState, *, ref: str) -> None:
+    def put(self, run_id: str, batch_input: OffloadedBatchInput, state: OffloadedRegionState, *, ref: str) -> None:
         """Cache a region for its next batch.
 
         Args:
@@ -112,7 +112,7 @@ class RegionCache:
         if state.scheduler.is_finished:
             return
         state.last_report, state.first_input, state.reported_count = ref, None, len(state.scheduler.state.ended_numbers)
-        key = (workflow_id, batch_input.region_ref)
+        key = (run_id, batch_input.region_ref)
         self._remove(key)
         self._regions[key] = state
         self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)

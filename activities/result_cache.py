@@ -50,7 +50,7 @@ class CacheLookup:
         key: key from `result_key`.
         max_age_s: maximum age of the result; `None` for any age.
         is_pure: whether the tool is pure; such a tool may be faster than the store.
-        workflow_id: workflow ID of the run that makes the call.
+        run_id: ID of the run that makes the call.
         task_id: ID of the call's task in that run.
     """
 
@@ -58,7 +58,7 @@ class CacheLookup:
     tool: str
     max_age_s: float | None
     is_pure: bool
-    workflow_id: str
+    run_id: str
     task_id: str
 
 
@@ -121,7 +121,7 @@ class ResultCache:
             return outcome, None
         if lookup.is_pure and outcome.cpu_s is not None and not outcome.used_model:
             took_s = seconds_without_waiting(took_s, cpu_s=outcome.cpu_s)
-        result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.task_id)
+        result = CachedResult(outcome.result, made_at, took_s, lookup.run_id, lookup.task_id)
         if self.put(lookup, result):
             self.start_write(lookup, result)
         return outcome, result

@@ -73,7 +73,7 @@ def region_activity(
         info = activity.info()
         loop, cancellation = asyncio.get_running_loop(), Cancellation()
         batch_cache = BatchCache(
-            cache, fingerprints, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation
+            cache, fingerprints, run_id=info.workflow_id or "", loop=loop, cancellation=cancellation
         )
         attempt = _Attempt(tools, environment, values, cache=batch_cache, cancellation=cancellation, info=info)
         try:
@@ -100,12 +100,12 @@ class _Attempt:
     ) -> None:
         self._tools = tools
         self._values = values
-        self._workflow_id = info.workflow_id or ""
+        self._run_id = info.workflow_id or ""
         self._cancellation = cancellation
         self._heartbeats = Heartbeats(info)
         self._store_retry = StoreRetry(self._heartbeats, self._cancellation)
         load = self._store_retry.loader(values, asyncio.get_running_loop())
-        self._calls = PureCalls(self._workflow_id, environment, load=load, cancellation=self._cancellation, cache=cache)
+        self._calls = PureCalls(self._run_id, environment, load=load, cancellation=self._cancellation, cache=cache)
         self._batch: RegionBatch | None = None
 
     async def run_batch(self, message: Mapping[str, Any], region_cache: RegionCache, *, store: PayloadStore) -> bytes:
@@ -136,7 +136,7 @@ class _Attempt:
     ) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
         batch_input = read_offloaded_batch(message)
-        cached_state = region_cache.pop(self._workflow_id, batch_input)
+        cached_state = region_cache.pop(self._run_id, batch_input)
         stored_region = (
             None
             if cached_state is not None
@@ -172,7 +172,7 @@ class _Attempt:
         result = region_state.result(batch, ref)
         if not self._cancellation.is_requested:
             # A cancelled batch may have stopped inside a node, so this process does not continue the region.
-            region_cache.put(self._workflow_id, batch_input, region_state, ref=ref)
+            region_cache.put(self._run_id, batch_input, region_state, ref=ref)
         return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:

@@ -97,10 +97,10 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     async with run_killable_worker(bench, queue) as worker:
         started_at = time.perf_counter()
         started_run = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled_plan))
-        handle = bench.client.get_workflow_handle(started_run.workflow_id)
+        handle = bench.client.get_workflow_handle(started_run.run_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         seconds = time.perf_counter() - started_at
         memory_gb = worker.peak_gb()
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {started_run.workflow_id} ended as {document['status']}: {document.get('error')}")
+        raise RuntimeError(f"the run {started_run.run_id} ended as {document['status']}: {document.get('error')}")
     return seconds, memory_gb

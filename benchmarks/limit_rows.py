@@ -88,7 +88,7 @@ async def measure_recovery(bench: Bench, pair_count: int) -> list[Figure]:  # no
         runs = runs_on(bench.connection, bench.settings, queue=queue)
         async with run_killable_worker(bench, queue) as worker:
             started_run = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
-            handle = bench.client.get_workflow_handle(started_run.workflow_id)
+            handle = bench.client.get_workflow_handle(started_run.run_id)
             await _wait_for_completions(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
             await worker.kill_and_start_again()
@@ -155,7 +155,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     """Return the time from sending `cancel` among pure nodes to the first reaction of the workflow."""
     compiled_plan = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE_NODES), tools), {})
     started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
-    handle = bench.client.get_workflow_handle(started_run.workflow_id)
+    handle = bench.client.get_workflow_handle(started_run.run_id)
     await _wait_for_completions(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
@@ -219,8 +219,8 @@ async def _run_watched_layers(bench: Bench, tools: Tools, watcher_count: int) ->
     compiled_plan = prepare_plan(check_plan(shapes.layers(), tools), {})
     started_at = time.perf_counter()
     started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
-    handle = bench.client.get_workflow_handle(started_run.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watcher_count)]
+    handle = bench.client.get_workflow_handle(started_run.run_id)
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.run_id)) for _ in range(watcher_count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - started_at
     statuses = await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)
@@ -229,10 +229,10 @@ async def _run_watched_layers(bench: Bench, tools: Tools, watcher_count: int) ->
     return Sample(seconds, 0, handle)
 
 
-async def watch(bench: Bench, workflow_id: str) -> str:
+async def watch(bench: Bench, run_id: str) -> str:
     """Follow a run to its end and return its final status."""
     status = "unknown"
-    async for update in bench.one_queue_runs.subscriptions.subscribe(workflow_id):
+    async for update in bench.one_queue_runs.subscriptions.subscribe(run_id):
         status = update.view.status
     return status
 

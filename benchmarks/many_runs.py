@@ -160,8 +160,8 @@ def _worker_command_and_start(
     return command, partial(_start_run, runs, prepare_plan(check_plan(plan, toolset.declarations()), {}))
 
 
-async def _start_run(runs: Runs, compiled_plan: CompiledPlan, workflow_id: str) -> None:
-    await runs.start(StartRequest(compiled_plan, workflow_id=workflow_id))
+async def _start_run(runs: Runs, compiled_plan: CompiledPlan, run_id: str) -> None:
+    await runs.start(StartRequest(compiled_plan, run_id=run_id))
 
 
 async def _start_baseline(client: Client, workflow_id: str) -> None:
@@ -313,14 +313,14 @@ async def _start_waiting_runs(bench: BenchServer, prefix: str, count: int) -> No
     await _wait_for_count(bench.client, query, count=count)
 
 
-async def _answer(client: Client, workflow_id: str) -> None:
+async def _answer(client: Client, run_id: str) -> None:
     """Answer the request of a run, and wait for its end."""
-    handle = client.get_workflow_handle(workflow_id)
+    handle = client.get_workflow_handle(run_id)
     message = {"request_id": "ask0", "answer": {"text": "continue"}, "by": "benchmark"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
     document: Any = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {workflow_id} ended as {document['status']}")
+        raise RuntimeError(f"the run {run_id} ended as {document['status']}")
 
 
 async def _measure_all(options: argparse.Namespace) -> list[Figure]:

@@ -68,8 +68,8 @@ async def _answer_requests(bench: Bench, *, watcher_count: int) -> _AnswerTimes:
     started_run = await bench.one_queue_runs.start(
         StartRequest(prepare_plan(check_plan(shapes.requests_to_people(_ANSWERS), tools), {}))
     )
-    handle = bench.client.get_workflow_handle(started_run.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watcher_count)]
+    handle = bench.client.get_workflow_handle(started_run.run_id)
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.run_id)) for _ in range(watcher_count)]
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()

@@ -311,13 +311,13 @@ async def measure_start_up(bench: Bench, pair_count: int) -> list[Figure]:  # no
     plan_file.write_text(json.dumps(shapes.chain()), encoding="utf-8")
     samples = []
     for _ in range(FEW_SAMPLES + 1):
-        workflow_id = f"start-up-{uuid4().hex[:8]}"
+        run_id = f"start-up-{uuid4().hex[:8]}"
         started_at = time.time()
-        command = ["starter.py", "run", str(plan_file), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
+        command = ["starter.py", "run", str(plan_file), "--tools", TOOLS_FILE, "--id", run_id, "--json"]
         outcome = await asyncio.to_thread(run_to_end, [*python_command(bench.settings), *command])
         if outcome.exit_code:
             raise RuntimeError(f"the command `run` ended with exit code {outcome.exit_code}: {outcome.last_output}")
-        first_start_s, _ = await _first_start_and_last_end(bench.client.get_workflow_handle(workflow_id))
+        first_start_s, _ = await _first_start_and_last_end(bench.client.get_workflow_handle(run_id))
         samples.append(first_start_s - started_at)
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
@@ -390,11 +390,11 @@ async def run_compiled_plan(
     """Run a compiled plan; measure from `started_at`, a value of the performance counter, or from now."""
     started_at = time.perf_counter() if started_at is None else started_at
     started_run = await runs.start(StartRequest(compiled_plan))
-    handle = client.get_workflow_handle(started_run.workflow_id)
+    handle = client.get_workflow_handle(started_run.run_id)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - started_at
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {started_run.workflow_id} ended as {document['status']}")
+        raise RuntimeError(f"the run {started_run.run_id} ended as {document['status']}")
     return await _sample(handle, seconds)
 
 

@@ -135,10 +135,8 @@ def add_activity_fields(_logger: WrappedLogger, _method: str, event: EventDict) 
     return event
 
 
-def _set_activity_fields(
-    event: EventDict, workflow_id: Any, *, activity_type: Any, activity_id: Any, attempt: Any
-) -> None:
-    event.setdefault("run_id", workflow_id)
+def _set_activity_fields(event: EventDict, run_id: Any, *, activity_type: Any, activity_id: Any, attempt: Any) -> None:
+    event.setdefault("run_id", run_id)
     if activity_type in INTERNAL_ACTIVITIES:
         # The activity ID is a number or a marker, not a node ID.
         event.setdefault("activity", activity_type)

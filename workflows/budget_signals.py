@@ -84,7 +84,7 @@ class BudgetSignals:
             sum(budget.added_by_child.values()) if budget is not None else 0
         )
         try:
-            parent_run = workflow.get_external_workflow_handle(parent.workflow_id)
+            parent_run = workflow.get_external_workflow_handle(parent.run_id)
             await parent_run.signal(
                 wire.SIGNAL_BUDGET_REPORT, budget_report_to_json(report, task=parent.task, added_nodes=added_nodes)
             )

@@ -92,14 +92,14 @@ class Notifier:
 
     def _next_batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as one activity may send, and their encoded form."""
-        workflow_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
+        run_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
         for notification in notifications[: limits.MAX_NOTIFICATIONS_PER_ACTIVITY]:
             encoded_notification = notification_to_json(
                 notification,
                 closed_requests.get(notification.request.id),
-                workflow_id=workflow_id,
+                run_id=run_id,
                 identity=[self._run.scope, self._run.path],
             )
             size += encoded_size(encoded_notification)

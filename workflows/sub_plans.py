@@ -236,13 +236,13 @@ class SubPlans:
         while True:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
             pause_s = min(2 * pause_s, limits.MAX_SUB_PLAN_CHECK_S)
-            workflow_id = workflow.info().workflow_id
+            run_id = workflow.info().workflow_id
             adopted_calls = [call_id for call_id, follow_task in self._open_calls.items() if follow_task is None]
             if not adopted_calls:
                 return
             for start in range(0, len(adopted_calls), limits.MAX_SUB_PLANS_PER_CHECK):
                 batch = adopted_calls[start : start + limits.MAX_SUB_PLANS_PER_CHECK]
-                calls = {limits.child_workflow_id(workflow_id, call_id): call_id for call_id in batch}
+                calls = {limits.child_workflow_id(run_id, call_id): call_id for call_id in batch}
                 for end in await self._find_ended_sub_plans(calls):
                     self._handle_end(end)
 
@@ -251,7 +251,7 @@ class SubPlans:
         """Return the ends of the sub-plans that have ended.
 
         Args:
-            calls: workflow ID of a sub-plan -> the call that started the sub-plan.
+            calls: run ID of a sub-plan -> the call that started the sub-plan.
         """
         try:
             payload = await find_ended_runs(list(calls))
@@ -309,7 +309,7 @@ class SubPlans:
 
 
 def _root_of_run() -> str:
-    """Return the workflow id of the root run of this run."""
+    """Return the ID of the root run of this run."""
     root = memo_of_run().get(wire.MEMO_ROOT)
     return root if isinstance(root, str) else workflow.info().workflow_id
 
@@ -328,7 +328,7 @@ def _title_of_child(task: Task) -> str | None:
     return sub_plan.title if sub_plan is not None else None
 
 
-async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
+async def find_ended_runs(run_ids: Sequence[str]) -> RawValue:
     """Return the ends of the runs that have ended.
 
     Raises:
@@ -336,7 +336,7 @@ async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
     """
     payload: RawValue = await workflow.execute_activity(
         wire.ACTIVITY_FIND_ENDED,
-        list(workflow_ids),
+        list(run_ids),
         activity_id=wire.ID_FIND_ENDED,
         # 500 sub-plans are checked in 2 s; a slower server is polled again later.
         start_to_close_timeout=timedelta(minutes=2),
@@ -400,7 +400,7 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
 
 async def report_end(parent: Parent, end: dict[str, Any]) -> bool:
     """Report the end of this run to its parent; return whether the parent exists."""
-    return await _report(parent.workflow_id, wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
+    return await _report(parent.run_id, wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
 
 
 async def report_turn(session: ParentSession, end: TurnEnd) -> bool:

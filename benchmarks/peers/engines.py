@@ -145,8 +145,8 @@ class DagwrightEngine(TemporalEngine):
 
     async def run(self, graph: str, run_id: str) -> Outcome:
         started_at = time.perf_counter()
-        started_run = await self._runs.start(StartRequest(self._plans[graph], workflow_id=run_id))
-        handle = self._client.get_workflow_handle(started_run.workflow_id)
+        started_run = await self._runs.start(StartRequest(self._plans[graph], run_id=run_id))
+        handle = self._client.get_workflow_handle(started_run.run_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         return Outcome(time.perf_counter() - started_at, self._value_of(document))
 

@@ -71,7 +71,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Return the workflow ID of the run."""
+        """Return the ID of the run."""
         suffix = "" if self.is_counted else "-warm"
         return f"{self.shape.name}-{len(self.shape.dependencies)}-{self.way}-{self.repeat}{suffix}"
 

@@ -62,11 +62,9 @@ class Fleet:
     async def run(self) -> tuple[str, Document]:
         """Run the plan; return the ID of its first execution and its result document."""
         started_run = await self.runs.start(StartRequest(self.plan))
-        handle = self.connection.client.get_workflow_handle(started_run.workflow_id)
+        handle = self.connection.client.get_workflow_handle(started_run.run_id)
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-        return started_run.execution_id, (
-            await RunReader(self.connection.client, started_run.workflow_id).read()
-        ).document()
+        return started_run.execution_id, (await RunReader(self.connection.client, started_run.run_id).read()).document()
 
     def entries(self) -> list[tuple[str, str]]:
         """Return the idempotency key and the process ID of each entry of the ledger."""

@@ -87,7 +87,7 @@ class ServiceCall:
             "agent": self._card.name,
             "objective": objective,
             "context": context,
-            "call": {"run_id": call.workflow_id, "node_id": call.node_id, "attempt": call.attempt},
+            "call": {"run_id": call.run_id, "node_id": call.node_id, "attempt": call.attempt},
             "answers": list(call.answers),
             "checkpoint": call.checkpoint,
         }

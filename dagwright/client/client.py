@@ -241,8 +241,8 @@ class Client:
         try:
             start = await prepare(None)
         except PlanInvalid as invalid:
-            return self.get_run((await self._find_existing(request, toolset, invalid, run_id=run_id)).workflow_id)
-        return await self._start_run(replace(start, workflow_id=run_id))
+            return self.get_run((await self._find_existing(request, toolset, invalid, run_id=run_id)).run_id)
+        return await self._start_run(replace(start, run_id=run_id))
 
     async def ask(
         self,
@@ -272,7 +272,7 @@ class Client:
 
         if (name := options.get("session")) is not None:
             return await self._start_turn(name, text, prepare, run_id=run_id)
-        return await self._start_run(replace(await prepare(None), workflow_id=run_id))
+        return await self._start_run(replace(await prepare(None), run_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run. Its methods raise `RunNotFound` if there is no such run."""
@@ -491,7 +491,7 @@ class Client:
             raise invalid
         try:
             start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
-            existing_run = await self._services.runs.find(replace(start, workflow_id=run_id))
+            existing_run = await self._services.runs.find(replace(start, run_id=run_id))
         except (PlanInvalid, RunIdInUse):
             raise invalid from None
         if existing_run is None:
@@ -504,8 +504,8 @@ class Client:
         started_run = await services.runs.start(start)
         has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
         if started_run.is_new and has_own_server and not self._tools.open_worker_count:
-            _LOG.warning(_OWN_SERVER_WARNING, started_run.workflow_id)
-        return self.get_run(started_run.workflow_id)
+            _LOG.warning(_OWN_SERVER_WARNING, started_run.run_id)
+        return self.get_run(started_run.run_id)
 
     async def _start_turn(
         self,
@@ -518,7 +518,7 @@ class Client:
         services = self._services
         turn = TurnRequest(normalized_session_name(name), text, prepare)
         started_run, _ = await start_turn(turn, services.runs, services.sessions, run_id=run_id, on_busy=_wait_silently)
-        return self.get_run(started_run.workflow_id)
+        return self.get_run(started_run.run_id)
 
 
 class PendingClient:

@@ -58,7 +58,7 @@ class ForkChanges:
 
 
 async def draft_fork(
-    workflow_id: str, changes: ForkChanges, *, runs: "Runs", forks: "Forks", tools: Mapping[str, ToolDeclaration]
+    run_id: str, changes: ForkChanges, *, runs: "Runs", forks: "Forks", tools: Mapping[str, ToolDeclaration]
 ) -> "ForkDraft":
     """Return the draft of a fork.
 
@@ -70,9 +70,9 @@ async def draft_fork(
         PlanInvalid: the plan or the inputs are invalid.
         ForkRejected: the run cannot be forked with these changes.
     """
-    view = await runs.reader(workflow_id).read()
+    view = await runs.reader(run_id).read()
     if view.scheduler is None:
-        raise ForkRejected(f"the plan of {workflow_id!r} is not known; start the plan again with `run`")
+        raise ForkRejected(f"the plan of {run_id!r} is not known; start the plan again with `run`")
     run_inputs = dict(view.scheduler.state.inputs)
     # The check of a large plan must not block the event loop.
     if changes.plans:
@@ -189,14 +189,12 @@ async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", option
         dict(draft.content),
         draft.inputs,
         run_options,
-        options.run_id or draft.workflow_id,
+        options.run_id or draft.run_id,
         title,
         tools=options.tools,
     )
     started_run = await runs.start(request)
-    if options.tags is not None and not started_run.is_new and await runs.tags_of(started_run.workflow_id) != tags:
-        message = (
-            f"the fork {started_run.workflow_id!r} was started with other tags; choose another id for a second fork"
-        )
+    if options.tags is not None and not started_run.is_new and await runs.tags_of(started_run.run_id) != tags:
+        message = f"the fork {started_run.run_id!r} was started with other tags; choose another id for a second fork"
         raise RunIdInUse(message)
     return started_run

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.client.errors import ForkRejected
-from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES, child_workflow_id, short_id
+from dagwright.core.boundary.limits import MAX_RUN_ID_BYTES, child_workflow_id, short_id
 from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
@@ -65,9 +65,8 @@ class ForkDraft:
     """A fork that has not been started.
 
     Args:
-        origin: workflow ID of the original run.
-        workflow_id: workflow ID of the fork; derived from its content, so requesting the same fork twice starts one
-            run.
+        origin: ID of the original run.
+        run_id: ID of the fork; derived from its content, so requesting the same fork twice starts one run.
         plan: plan of the fork.
         prediction: nodes that the fork will execute.
         reuse_table: results that the fork reuses.
@@ -77,7 +76,7 @@ class ForkDraft:
     """
 
     origin: str
-    workflow_id: str
+    run_id: str
     plan: CompiledPlan
     inputs: Mapping[str, Any]
     prediction: ForkPrediction
@@ -129,15 +128,15 @@ class Forks:
             ForkRejected: the run cannot be forked with these changes.
         """
         if view.scheduler is None or view.run_input is None:
-            raise ForkRejected(f"the plan of {view.workflow_id!r} is not known; start the plan again with `run`")
+            raise ForkRejected(f"the plan of {view.run_id!r} is not known; start the plan again with `run`")
         original_scheduler, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
-            parent = run_input.parent.workflow_id
-            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork the run {parent!r}")
+            parent = run_input.parent.run_id
+            raise ForkRejected(f"{view.run_id!r} is a part of the run {parent!r}: fork the run {parent!r}")
         run_inputs = original_scheduler.state.inputs
         changed_inputs = {name for name in {*inputs, *run_inputs} if inputs.get(name) != run_inputs.get(name)}
         differences = ForkDifferences(changed_inputs, frozenset(rerun))
-        source = Source(view.workflow_id, run_input.scope or view.first_execution_id, is_open=not view.is_closed)
+        source = Source(view.run_id, run_input.scope or view.first_execution_id, is_open=not view.is_closed)
         fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
         reuse, prediction = await asyncio.to_thread(
@@ -155,8 +154,8 @@ class Forks:
         content = {"of": view.first_execution_id, "plan": plan_json, "inputs": dict(inputs), "rerun": sorted(rerun)}
         has_same_plan = _has_same_plan(original_scheduler, plan, reuse)
         return ForkDraft(
-            origin=view.workflow_id,
-            workflow_id=_id_of_fork(view.workflow_id, content),
+            origin=view.run_id,
+            run_id=_id_of_fork(view.run_id, content),
             plan=plan,
             inputs=inputs,
             prediction=prediction,
@@ -210,7 +209,7 @@ class Forks:
         if len(reuse.table.results) > MAX_REUSABLE_RESULTS:
             raise ForkRejected(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
-                f"{view.workflow_id!r} has {len(reuse.table.results):,}"
+                f"{view.run_id!r} has {len(reuse.table.results):,}"
             )
 
     async def _sub_plan_snapshot(
@@ -220,25 +219,21 @@ class Forks:
         self._read_sub_plan_count += 1
         if self._read_sub_plan_count > MAX_SUB_PLANS_READ:
             raise ForkRejected(
-                f"a fork can reuse results of at most {MAX_SUB_PLANS_READ} sub-plans, and {view.workflow_id!r} has more"
+                f"a fork can reuse results of at most {MAX_SUB_PLANS_READ} sub-plans, and {view.run_id!r} has more"
             )
         assert view.scheduler is not None
-        child_id = child_workflow_id(view.workflow_id, last_call_id(view.scheduler.state, task_id))
+        child_id = child_workflow_id(view.run_id, last_call_id(view.scheduler.state, task_id))
         child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
         child_differences = ForkDifferences({*plan.inputs}, differences.rerun_ids_in_sub_plan(task_id))
-        source = Source(
-            child.workflow_id, child.run_input.scope or child.first_execution_id, is_open=not child.is_closed
-        )
+        source = Source(child.run_id, child.run_input.scope or child.first_execution_id, is_open=not child.is_closed)
         child_reuse = find_reusable_results(child.scheduler, plan, source=source, differences=child_differences)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
         await self._add_sub_plan_results(child, plan, child_reuse, differences=child_differences, reused=())
         await self._renew(plan, child_reuse.table)
         return snapshot_to_json(
-            await self._snapshot(
-                child.workflow_id, plan, child_reuse.table, max_bytes=MAX_INLINE_SUB_PLAN_SNAPSHOT_BYTES
-            )
+            await self._snapshot(child.run_id, plan, child_reuse.table, max_bytes=MAX_INLINE_SUB_PLAN_SNAPSHOT_BYTES)
         )
 
     # Values.
@@ -428,7 +423,7 @@ def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str
 def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
     canonical_json = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
     digest = hashlib.sha256(canonical_json.encode()).hexdigest()
-    return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=MAX_WORKFLOW_ID_BYTES)
+    return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=MAX_RUN_ID_BYTES)
 
 
 def unknown_rerun_message(name: str, plan: CompiledPlan) -> str:

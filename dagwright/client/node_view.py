@@ -37,7 +37,7 @@ class NodeView:
     notes: Sequence[Mapping[str, Any]]
 
 
-async def read_node_view(runs: "Runs", workflow_id: str, node_id: str, *, full: bool = False) -> NodeView:
+async def read_node_view(runs: "Runs", run_id: str, node_id: str, *, full: bool = False) -> NodeView:
     """Return a node or item of a run.
 
     Args:
@@ -49,7 +49,7 @@ async def read_node_view(runs: "Runs", workflow_id: str, node_id: str, *, full: 
         NodeNotFound: the run has no such node or item yet.
     """
     name = normalize("NFC", node_id)
-    top_view = await runs.reader(workflow_id).read()
+    top_view = await runs.reader(run_id).read()
     try:
         location = await resolve_path(top_view, name, open_reader=runs.reader)
         view = await runs.view_of_item(location.view, location.name)
@@ -58,8 +58,8 @@ async def read_node_view(runs: "Runs", workflow_id: str, node_id: str, *, full: 
     document = await runs.document(view, full=full, only_node=location.name)
     node_document = document["nodes"].get(location.name)
     if node_document is None:
-        raise NodeNotFound(_no_node_message(document, location.name, view.workflow_id))
-    child_run_field = {} if view.workflow_id == top_view.workflow_id else {"run_id": view.workflow_id}
+        raise NodeNotFound(_no_node_message(document, location.name, view.run_id))
+    child_run_field = {} if view.run_id == top_view.run_id else {"run_id": view.run_id}
     arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, location.name)
     full_document = {
         "node_id": name,
@@ -81,11 +81,11 @@ def _is_about(note: Mapping[str, Any], name: str, node_document: Mapping[str, An
 def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
     """Return the additional fields of a node's document if items of a large map have failed."""
     record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
-    failures = failed_map_batches(node_id, record, workflow_id=view.workflow_id) if record is not None else []
+    failures = failed_map_batches(node_id, record, run_id=view.run_id) if record is not None else []
     return {"failed_items": failures} if failures else {}
 
 
-def _no_node_message(document: Mapping[str, Any], name: str, workflow_id: str) -> str:
+def _no_node_message(document: Mapping[str, Any], name: str, run_id: str) -> str:
     """Return the message for a node or item that has no document, with a hint."""
     for note in document["notes"]:
         if note["code"] == REGION_UNREADABLE:
@@ -93,7 +93,7 @@ def _no_node_message(document: Mapping[str, Any], name: str, workflow_id: str) -
             return f"{name!r} is not shown: {note['message']}"
     matches = get_close_matches(name, list(document["nodes"]), 1)
     hint = f"; did you mean {matches[0]!r}?" if matches else ""
-    return f"the run {workflow_id!r} has no node {name!r}{hint}"
+    return f"the run {run_id!r} has no node {name!r}{hint}"
 
 
 def arguments_for_display(state: RunState, task_id: str) -> Any:

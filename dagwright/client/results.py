@@ -280,10 +280,10 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
     nodes = {name: _mark_if_lost(node, lost_messages.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
     return RunResult(
-        run_id=view.workflow_id,
+        run_id=view.run_id,
         status=RunStatus(view.status),
         _value=UnloadedValue(lost_messages[None]) if None in lost_messages else parts["output"],
-        nodes=NodeResults(group_items(nodes), run_id=view.workflow_id, omitted=omitted),
+        nodes=NodeResults(group_items(nodes), run_id=view.run_id, omitted=omitted),
         title=view.title,
         error=error,
         problems=_problems_of(nodes, error),

@@ -353,7 +353,7 @@ class Run:
         fork_tags = None if tags is None else validate_tags(tags)
         options = ForkOptions(tools=await tools.tool_references(), run_id=run_id, tags=fork_tags)
         started_run = await start_fork(draft, runs=services.runs, forks=forks, options=options)
-        return Run(self._find_services, started_run.workflow_id, tools=self._tools)
+        return Run(self._find_services, started_run.run_id, tools=self._tools)
 
     async def preview_fork(
         self,

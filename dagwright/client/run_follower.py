@@ -59,7 +59,7 @@ class RunMoment:
 
 async def follow(
     runs: "Runs",
-    workflow_id: str,
+    run_id: str,
     *,
     answered_requests: Collection[RequestKey] = (),
     after: SubscriptionCursor | None = None,
@@ -74,8 +74,8 @@ async def follow(
         RunNotFound: there is no such run.
         RPCError: the server has not responded for a minute.
     """
-    poller = RequestPoller(runs.feedback, workflow_id)
-    async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
+    poller = RequestPoller(runs.feedback, run_id)
+    async with aclosing(runs.subscriptions.subscribe(run_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await poller.read(update.view)
             unanswered_requests = (
@@ -87,7 +87,7 @@ async def follow(
 
 
 async def wait_for_end(
-    runs: "Runs", workflow_id: str, *, on_update: "Callable[[RunView], None]" = lambda _: None
+    runs: "Runs", run_id: str, *, on_update: "Callable[[RunView], None]" = lambda _: None
 ) -> "RunView":
     """Wait until a run has ended. Raises the same errors as `follow`.
 
@@ -95,7 +95,7 @@ async def wait_for_end(
         on_update: called with the run after each change.
     """
     last_view: RunView | None = None
-    async with aclosing(runs.subscriptions.subscribe(workflow_id)) as updates:
+    async with aclosing(runs.subscriptions.subscribe(run_id)) as updates:
         async for update in updates:
             last_view = update.view
             on_update(last_view)
@@ -139,9 +139,9 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 class RequestPoller:
     """Poller of the open requests of one run and its sub-plans."""
 
-    def __init__(self, feedback: "FeedbackClient", workflow_id: str) -> None:
+    def __init__(self, feedback: "FeedbackClient", run_id: str) -> None:
         self._feedback = feedback
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._child_requests: Sequence[Mapping[str, Any]] = ()
         self._next_read_at = 0.0
 
@@ -153,7 +153,7 @@ class RequestPoller:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
                 self._child_requests = [
-                    request.document for request in await self._feedback.requests_of_sub_plans(self._workflow_id)
+                    request.document for request in await self._feedback.requests_of_sub_plans(self._run_id)
                 ]
             self._next_read_at = time.monotonic() + _SUB_PLANS_INTERVAL_S
         return [*requests_in(view), *self._child_requests]

@@ -15,7 +15,7 @@ from typing import Any
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES
+from dagwright.core.boundary.limits import MAX_RUN_ID_BYTES
 from dagwright.core.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_datetime, format_duration, format_time, parse_duration, utc_datetime
@@ -114,7 +114,7 @@ class RunFilter:
                 parts.append(f"{attribute} = {quote_literal(keyword(name))}")
         if self.title:
             title = f"{wire.SEARCH_TITLE} STARTS_WITH {quote_literal(keyword(self.title))}"
-            prefix = queryable_prefix(self.title) if len(self.title) <= MAX_WORKFLOW_ID_BYTES else ""
+            prefix = queryable_prefix(self.title) if len(self.title) <= MAX_RUN_ID_BYTES else ""
             parts.append(f"({title} OR WorkflowId STARTS_WITH {quote_literal(prefix)})" if prefix else title)
         parts += [f"{wire.SEARCH_TAGS} = {quote_literal(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
         return " AND ".join(parts)

@@ -117,11 +117,11 @@ def _accepted_reply(subject: str) -> str:
     return f"the run accepted {subject}"
 
 
-def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
+def _signal_reply(subject: str, run_id: str, *, timeout_s: float) -> str:
     """Return the reply for a message sent as a signal: why it is a signal, and when the run applies it."""
     return (
         f"no worker responded within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
-        f"worker serves the run; `dagwright watch {shlex.quote(workflow_id)}` starts a worker"
+        f"worker serves the run; `dagwright watch {shlex.quote(run_id)}` starts a worker"
     )
 
 

@@ -154,7 +154,7 @@ def preview_of(draft: "ForkDraft") -> ForkPreview:
     """Return the public form of a fork that has not been started."""
     prediction = draft.prediction
     return ForkPreview(
-        run_id=draft.workflow_id,
+        run_id=draft.run_id,
         reused=tuple(prediction.reused),
         executed=dict(prediction.executed),
         reused_if_unchanged=tuple(prediction.reused_if_unchanged),

@@ -116,7 +116,7 @@ class Runs:
             RunIdInvalid: the ID is invalid.
         """
         encoded_start = await self.encode(request)
-        run_id = checked_run_id(request.workflow_id) if request.workflow_id is not None else new_run_id()
+        run_id = checked_run_id(request.run_id) if request.run_id is not None else new_run_id()
         missing_attributes = self._connection.missing_search_attributes
         try:
             handle = await self._client.start_workflow(
@@ -147,27 +147,27 @@ class Runs:
         Raises:
             RunIdInUse, RunIdInvalid: as `start`.
         """
-        return await self.find_same_run(checked_run_id(request.workflow_id or ""), await self.encode(request))
+        return await self.find_same_run(checked_run_id(request.run_id or ""), await self.encode(request))
 
     async def encode(self, request: StartRequest) -> EncodedStart:
         """Encode a start request; see `encode_start`."""
         return await encode_start(request, self._store, has_webhook=self._has_webhook)
 
-    async def find_same_run(self, workflow_id: str, encoded_start: EncodedStart) -> StartedRun | None:
+    async def find_same_run(self, run_id: str, encoded_start: EncodedStart) -> StartedRun | None:
         """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
 
         Raises:
             RunIdInUse: the run has another plan, other inputs or another model.
         """
-        execution = await self._find(workflow_id)
+        execution = await self._find(run_id)
         if execution is None:
             return None
         digest = (await execution.memo()).get(wire.MEMO_DIGEST)
         if digest != encoded_start.digest:
-            raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded_start))
-        return StartedRun(workflow_id, execution.run_id, is_new=False)
+            raise RunIdInUse(await self._other_run_message(run_id, digest, encoded_start))
+        return StartedRun(run_id, execution.run_id, is_new=False)
 
-    async def _other_run_message(self, workflow_id: str, digest: Any, encoded_start: EncodedStart) -> str:
+    async def _other_run_message(self, run_id: str, digest: Any, encoded_start: EncodedStart) -> str:
         """Return the message that says how the existing run with this ID differs from the start request.
 
         Args:
@@ -177,7 +177,7 @@ class Runs:
         source, inputs, model = encoded_start.source, encoded_start.inputs, encoded_start.model
         difference = "another plan, other inputs or another model"
         # A workflow without a digest was not started by a start request.
-        view = await self.reader(workflow_id).read() if isinstance(digest, str) else None
+        view = await self.reader(run_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
             run_inputs = view.run_input.inputs
             names = [name for name in dict.fromkeys([*inputs, *run_inputs]) if _input_differs(name, inputs, run_inputs)]
@@ -191,7 +191,7 @@ class Runs:
             difference = (
                 " and ".join(message for message, is_difference in differences.items() if is_difference) or difference
             )
-        return f"the id {workflow_id!r} belongs to a run with {difference}; choose another id"
+        return f"the id {run_id!r} belongs to a run with {difference}; choose another id"
 
     async def list_runs(self, *, limit: int = 100, run_filter: RunFilter | None = None) -> list[RunSummary]:
         """Return the newest runs, without sub-plans.
@@ -276,9 +276,9 @@ class Runs:
         usage = await read_usage(self._client, LimitSettings(Subject("owner", owner)))
         return usage.used_up_reason
 
-    async def is_open(self, workflow_id: str) -> bool:
+    async def is_open(self, run_id: str) -> bool:
         """Return whether there is an open run with this ID."""
-        execution = await self._find(workflow_id)
+        execution = await self._find(run_id)
         return execution is not None and execution.status is WorkflowExecutionStatus.RUNNING
 
     async def check_connection(self) -> None:
@@ -293,50 +293,50 @@ class Runs:
         """Return the pauses of all paused tools."""
         return await list_tool_pauses(self._client)
 
-    async def tools_of(self, workflow_id: str) -> list[str]:
+    async def tools_of(self, run_id: str) -> list[str]:
         """Return the `--tools` values that a run was started with.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        return tools_of(await self._memo_of(workflow_id))
+        return tools_of(await self._memo_of(run_id))
 
-    async def session_of(self, workflow_id: str) -> str | None:
+    async def session_of(self, run_id: str) -> str | None:
         """Return the name of the session that has the run as a turn; `None` if the run is not a turn.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        name = (await self._memo_of(workflow_id)).get(wire.MEMO_SESSION)
+        name = (await self._memo_of(run_id)).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
 
-    async def exists(self, workflow_id: str) -> bool:
+    async def exists(self, run_id: str) -> bool:
         """Return whether there is a run with this ID."""
-        return await self._find(workflow_id) is not None
+        return await self._find(run_id) is not None
 
-    async def tags_of(self, workflow_id: str) -> dict[str, str]:
+    async def tags_of(self, run_id: str) -> dict[str, str]:
         """Return the tags of a run, name -> value.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        return tags_in(await self._memo_of(workflow_id), key=wire.MEMO_TAGS)
+        return tags_in(await self._memo_of(run_id), key=wire.MEMO_TAGS)
 
-    async def owner_of(self, workflow_id: str) -> str | None:
+    async def owner_of(self, run_id: str) -> str | None:
         """Return the owner of the API key that started a run; `None` if it was started without a key.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        return owner_in(await self._memo_of(workflow_id))
+        return owner_in(await self._memo_of(run_id))
 
-    async def shared_properties_of(self, workflow_id: str) -> SharedProperties:
+    async def shared_properties_of(self, run_id: str) -> SharedProperties:
         """Return the properties that a run shares with its forks. Complexity: one request to the server.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        execution = await self._existing_run(workflow_id)
+        execution = await self._existing_run(run_id)
         memo = await execution.memo()
         fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
         return SharedProperties(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
@@ -348,7 +348,7 @@ class Runs:
         """
         document = await hydrated_document(view, self._store, full=full, only_node=only_node)
         if has_sub_plans(view):
-            child_requests = await self.feedback.requests_of_sub_plans(view.workflow_id)
+            child_requests = await self.feedback.requests_of_sub_plans(view.run_id)
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in child_requests)]
         return document
 
@@ -365,7 +365,7 @@ class Runs:
         `dagwright.history.document_hydration.full_document`."""
         return full_document(view, self._store)
 
-    async def explain(self, workflow_id: str, node_id: str | None = None) -> RunExplanation:
+    async def explain(self, run_id: str, node_id: str | None = None) -> RunExplanation:
         """Explain a run or one of its nodes: the reasons why it waits, or the sources of its result.
 
         Args:
@@ -377,28 +377,28 @@ class Runs:
         """
         explainer = RunExplainer(self.reader, self._store)
         if node_id:
-            return await explainer.explain_node(workflow_id, normalize("NFC", node_id))
-        return await explainer.explain_run(workflow_id)
+            return await explainer.explain_node(run_id, normalize("NFC", node_id))
+        return await explainer.explain_run(run_id)
 
     def graph(self, view: RunView) -> GraphListing:
         return GraphListing(view, self._store)
 
-    def reader(self, workflow_id: str) -> RunReader:
+    def reader(self, run_id: str) -> RunReader:
         """Return the reader of a run."""
-        return RunReader(self._client, workflow_id)
+        return RunReader(self._client, run_id)
 
-    async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
-        return await (await self._existing_run(workflow_id)).memo()
+    async def _memo_of(self, run_id: str) -> Mapping[str, Any]:
+        return await (await self._existing_run(run_id)).memo()
 
-    async def _existing_run(self, workflow_id: str) -> WorkflowExecutionDescription:
-        execution = await self._find(workflow_id)
+    async def _existing_run(self, run_id: str) -> WorkflowExecutionDescription:
+        execution = await self._find(run_id)
         if execution is None:
-            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
+            raise RunNotFound(f"there is no run {run_id!r:.200}")
         return execution
 
-    async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+    async def _find(self, run_id: str) -> WorkflowExecutionDescription | None:
         try:
-            return await self._client.get_workflow_handle(workflow_id).describe()
+            return await self._client.get_workflow_handle(run_id).describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return None

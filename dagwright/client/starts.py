@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from dagwright.client.errors import RunIdInvalid
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES, summary_of
+from dagwright.core.boundary.limits import MAX_RUN_ID_BYTES, summary_of
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extender_specs import workflow_type_of
@@ -62,7 +62,7 @@ class StartRequest:
     Args:
         source: JSON of the plan as it was written, with its dialect and context. A run with the same ID must have the
             same source. If it is `None`, compiled plans are compared; they also differ if tools differ.
-        workflow_id: ID of the run; `None` generates an ID.
+        run_id: ID of the run; `None` generates an ID.
         title: title in lists if the plan has none, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
         tools: values of `--tools` and `--agents`, stored in the memo of the run.
@@ -72,7 +72,7 @@ class StartRequest:
     source: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     options: RunStartOptions = DEFAULT_OPTIONS
-    workflow_id: str | None = None
+    run_id: str | None = None
     title: str | None = None
     template: str | None = None
     tools: Sequence[str] = ()
@@ -159,27 +159,27 @@ def new_run_id() -> str:
     return f"run-{uuid4().hex[:12]}"
 
 
-def checked_run_id(workflow_id: str) -> str:
+def checked_run_id(run_id: str) -> str:
     """Return a run ID unchanged if it is valid.
 
     Raises:
         RunIdInvalid: the ID is invalid.
     """
-    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > MAX_WORKFLOW_ID_BYTES:
-        raise RunIdInvalid(f"a run ID must have 1 to {MAX_WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
-    if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
-        raise RunIdInvalid(f"the run ID {workflow_id!r} has control characters or surrogates, which are not allowed")
-    if workflow_id.startswith(wire.ID_SESSION):
-        message = f"the run ID {workflow_id!r} starts with {wire.ID_SESSION!r}, which is reserved for sessions"
+    if not run_id.strip() or len(run_id.encode(errors="replace")) > MAX_RUN_ID_BYTES:
+        raise RunIdInvalid(f"a run ID must have 1 to {MAX_RUN_ID_BYTES} bytes of UTF-8, not {run_id!r:.60}")
+    if any("\ud800" <= character <= "\udfff" or character < " " for character in run_id):
+        raise RunIdInvalid(f"the run ID {run_id!r} has control characters or surrogates, which are not allowed")
+    if run_id.startswith(wire.ID_SESSION):
+        message = f"the run ID {run_id!r} starts with {wire.ID_SESSION!r}, which is reserved for sessions"
         raise RunIdInvalid(f"{message}: choose another ID, or start a turn with the option `session`")
-    return workflow_id
+    return run_id
 
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
     """A new run, or an existing run with the same ID, plan, inputs and model."""
 
-    workflow_id: str
+    run_id: str
     execution_id: str
     is_new: bool
 

@@ -117,7 +117,7 @@ async def read_scheduler(reader: RunReader) -> "RunScheduler":
     """
     view = await reader.read()
     if view.scheduler is None:
-        raise PlanNotLoaded(f"the run {view.workflow_id!r} has no plan yet")
+        raise PlanNotLoaded(f"the run {view.run_id!r} has no plan yet")
     return view.scheduler
 
 
@@ -134,17 +134,17 @@ class Steering:
         self._feedback = FeedbackClient(connection, partial(RunReader, connection.client))
         self._timeout_s = timeout_s
 
-    async def cancel(self, workflow_id: str, author: CommandAuthor = NO_AUTHOR) -> str:
+    async def cancel(self, run_id: str, author: CommandAuthor = NO_AUTHOR) -> str:
         """Request the cancellation of a run; return the run's reply. Raises the same errors as `send`."""
         try:
-            return await self.send(workflow_id, _CANCEL, author)
+            return await self.send(run_id, _CANCEL, author)
         except (RPCError, ServerRejected):
             # A run accepts at most 10,000 signals; Temporal's own cancel request has no such limit
             # (docs/contributing/guards.md S13).
-            await self._client.get_workflow_handle(workflow_id).cancel()
+            await self._client.get_workflow_handle(run_id).cancel()
             return "the run accepts no more messages; it was cancelled through Temporal"
 
-    async def send(self, workflow_id: str, command: Command, author: CommandAuthor = NO_AUTHOR) -> str:
+    async def send(self, run_id: str, command: Command, author: CommandAuthor = NO_AUTHOR) -> str:
         """Send a command to a run, or to the sub-plan with the command's node; return the run's reply.
 
         Raises:
@@ -152,29 +152,29 @@ class Steering:
             RunNotFound: there is no such run.
             RunClosed: the run has ended.
         """
-        return await self._send(workflow_id, command.name, command.to_json(author))
+        return await self._send(run_id, command.name, command.to_json(author))
 
-    async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
+    async def _send(self, run_id: str, name: str, message: Mapping[str, Any]) -> str:
         _reject_invalid_message(message)
-        target_ref = RequestRef(workflow_id, "")
+        target_ref = RequestRef(run_id, "")
         if "node_id" in message:
             # A path to a node has the form of a path to a request.
             try:
-                target_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
+                target_ref = await self._feedback.request_ref_of(run_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
             message = {**message, "node_id": target_ref.request_id}
-        kind, target_id = MessageKind(name, name, "the command", CommandRejected), target_ref.workflow_id
+        kind, target_id = MessageKind(name, name, "the command", CommandRejected), target_ref.run_id
         handle, reader = self._client.get_workflow_handle(target_id), RunReader(self._client, target_id)
         try:
             return await send_message(handle, kind, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in _NO_RUN_STATUSES:
                 raise
-            raise await self._closed_or_missing_error(target_id, root=workflow_id, error=error) from None
+            raise await self._closed_or_missing_error(target_id, root=run_id, error=error) from None
 
     async def add_nodes(
-        self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
+        self, run_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
     ) -> str:
         """Add nodes to the plan of a run; return the run's reply.
 
@@ -186,10 +186,10 @@ class Steering:
             PlanInvalid: the nodes are invalid.
             CommandRejected, RunNotFound, RunClosed: as in `send`.
         """
-        view = await self._open_view(workflow_id)
+        view = await self._open_view(run_id)
         # The check of many nodes must not block the event loop.
         nodes_message = await asyncio.to_thread(_nodes_message, view, nodes, tools=tools)
-        return await self._send(workflow_id, wire.ADD_NODES, {**nodes_message, "by": by})
+        return await self._send(run_id, wire.ADD_NODES, {**nodes_message, "by": by})
 
     async def nodes_of_answer(
         self, request_ref: RequestRef, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
@@ -205,7 +205,7 @@ class Steering:
             FeedbackRejected: the request has been answered.
             RunNotFound, RunClosed: as in `send`.
         """
-        view = await self._open_view(request_ref.workflow_id)
+        view = await self._open_view(request_ref.run_id)
         if (
             view.scheduler is not None
             and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request_id)) is not None
@@ -213,26 +213,26 @@ class Steering:
             raise FeedbackRejected(closing.reason(request_ref.request_id))
         return await asyncio.to_thread(_nodes_message, view, nodes, tools=tools)
 
-    async def _open_view(self, workflow_id: str) -> RunView:
-        view = await RunReader(self._client, workflow_id).read()
+    async def _open_view(self, run_id: str) -> RunView:
+        view = await RunReader(self._client, run_id).read()
         if view.is_closed:
-            raise await self._closed_or_missing_error(workflow_id)
+            raise await self._closed_or_missing_error(run_id)
         return view
 
     async def _closed_or_missing_error(
-        self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
+        self, run_id: str, *, root: str | None = None, error: RPCError | None = None
     ) -> RunClosed | RunNotFound | CommandRejected:
         try:
-            await self._client.get_workflow_handle(workflow_id).describe()
+            await self._client.get_workflow_handle(run_id).describe()
         except RPCError as describe_error:
             if describe_error.status in _NO_RUN_STATUSES:
-                return RunNotFound(f"there is no run {workflow_id!r:.200}")
+                return RunNotFound(f"there is no run {run_id!r:.200}")
             raise
         if error is not None and error.status is RPCStatusCode.INVALID_ARGUMENT:
             return ServerRejected(f"the server rejected the command: {error.message}")
-        if root is not None and root != workflow_id:
-            return RunClosed(f"the sub-plan {workflow_id!r} has ended; retry its node in the run {root!r}")
-        return RunClosed(f"the run {workflow_id!r} has ended")
+        if root is not None and root != run_id:
+            return RunClosed(f"the sub-plan {run_id!r} has ended; retry its node in the run {root!r}")
+        return RunClosed(f"the run {run_id!r} has ended")
 
 
 def _reject_invalid_message(message: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ class WaitNotices:
             message, remedy = str(note["message"]), _REMEDIES.get(str(note["code"]))
             if remedy is not None and (reason := message.partition(";")[0]) not in self._reported_reasons:
                 self._reported_reasons.add(reason)
-                _LOG.warning("the run %r waits: %s; in Python, %s", view.workflow_id, message, remedy)
+                _LOG.warning("the run %r waits: %s; in Python, %s", view.run_id, message, remedy)
 
 
 async def print_requests(run: RequestSource, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:

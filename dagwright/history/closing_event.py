@@ -133,14 +133,14 @@ _MAX_PAGES = 5
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
-async def read_recorded_document(client: Client, workflow_id: str, execution_id: str | None) -> dict[str, Any] | None:
+async def read_recorded_document(client: Client, run_id: str, execution_id: str | None) -> dict[str, Any] | None:
     """Return the document that a cancelled run recorded; `None` if the last events have none.
 
     Runs of earlier versions, and runs that were cancelled before they started, have recorded no document.
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=workflow_id, run_id=execution_id or ""),
+        execution=WorkflowExecution(workflow_id=run_id, run_id=execution_id or ""),
         maximum_page_size=_PAGE_EVENTS,
     )
     for _ in range(_MAX_PAGES):

@@ -43,9 +43,7 @@ START = Cursor(1, 0)
 """Position before the first event."""
 
 
-async def executions_of(
-    client: Client, workflow_id: str, *, first_execution_id: str, last_execution_id: str
-) -> list[str]:
+async def executions_of(client: Client, run_id: str, *, first_execution_id: str, last_execution_id: str) -> list[str]:
     """Return the IDs of the consecutive executions of a run, as far as the server retains them.
 
     Args:
@@ -57,14 +55,14 @@ async def executions_of(
     execution_ids = [first_execution_id]
     while (
         execution_ids[-1] != last_execution_id
-        and (next_execution_id := await _next_execution_id(client, workflow_id, execution_ids[-1])) is not None
+        and (next_execution_id := await _next_execution_id(client, run_id, execution_ids[-1])) is not None
     ):
         execution_ids.append(next_execution_id)
     return execution_ids
 
 
-async def _next_execution_id(client: Client, workflow_id: str, execution_id: str) -> str | None:
-    handle = client.get_workflow_handle(workflow_id, run_id=execution_id)
+async def _next_execution_id(client: Client, run_id: str, execution_id: str) -> str | None:
+    handle = client.get_workflow_handle(run_id, run_id=execution_id)
     events = handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT)
     try:
         async for event in events:
@@ -77,7 +75,7 @@ async def _next_execution_id(client: Client, workflow_id: str, execution_id: str
 
 
 def root_in(memo: Mapping[str, Any]) -> str | None:
-    """Return the workflow id of the root run of a sub-plan, from its memo; `None` for a root run."""
+    """Return the ID of the root run of a sub-plan, from its memo; `None` for a root run."""
     root = memo.get(wire.MEMO_ROOT)
     return root if isinstance(root, str) else None
 

@@ -26,7 +26,7 @@ _START_OF_ITEMS = Cursor(1, 60)
 """Position in the history of a batch's run at which its items have been loaded."""
 
 OpenReader = Callable[[str], "RunReader"]
-"""Workflow id -> reader of that run."""
+"""Run ID -> reader of that run."""
 
 
 class ItemNotStarted(DagwrightError):
@@ -49,7 +49,7 @@ async def view_of_item(view: "RunView", task_id: str, *, open_reader: OpenReader
     return view if batch is None else await open_reader(batch).read()
 
 
-def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> list[dict[str, Any]]:
+def failed_map_batches(node_id: str, record: Record, *, run_id: str) -> list[dict[str, Any]]:
     """Return the batches with failed items, in item order.
 
     Returns:
@@ -57,15 +57,15 @@ def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> lis
         and its error. `first` is null if the batch failed as a whole.
     """
     failed_batches = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
-    return [_failed_map_batch(node_id, batch, workflow_id) for batch in failed_batches[:MAX_FAILED_BATCHES]]
+    return [_failed_map_batch(node_id, batch, run_id) for batch in failed_batches[:MAX_FAILED_BATCHES]]
 
 
-def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, Any]:
+def _failed_map_batch(node_id: str, item: ItemRecord, run_id: str) -> dict[str, Any]:
     assert item.map_batch is not None
     batch, error = item.map_batch, item.record.error
     return {
         "batch": f"{node_id}[{item.key}]",
-        "run_id": child_workflow_id(workflow_id, f"{node_id}[{item.key}]"),
+        "run_id": child_workflow_id(run_id, f"{node_id}[{item.key}]"),
         "failed": batch.counts.get(NodeStatus.FAILED.value, 0) if batch.counts else batch.count,
         "first": f"{node_id}[{batch.failed_key}]" if batch.failed_key is not None else None,
         "error": error.to_json() if error else None,
@@ -92,16 +92,16 @@ def _has_position(item: ItemRecord, key: str) -> bool:
 async def _batch_with_item(
     task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
-    """Return the workflow id of the first batch that has the item, or `None` if no batch has the item."""
+    """Return the run ID of the first batch that has the item, or `None` if no batch has the item."""
     batches_not_started: list[str] = []
     for start in range(0, len(candidates), _MAX_CONCURRENT_READS):
         batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[start : start + _MAX_CONCURRENT_READS]]
-        workflow_ids = [child_workflow_id(view.workflow_id, batch_id) for batch_id in batch_ids]
+        batch_run_ids = [child_workflow_id(view.run_id, batch_id) for batch_id in batch_ids]
         has_item_flags = await asyncio.gather(
-            *(_has_item(open_reader(workflow_id), task_id) for workflow_id in workflow_ids)
+            *(_has_item(open_reader(batch_run_id), task_id) for batch_run_id in batch_run_ids)
         )
         if True in has_item_flags:
-            return workflow_ids[has_item_flags.index(True)]
+            return batch_run_ids[has_item_flags.index(True)]
         batches_not_started += [
             batch_id for batch_id, has_item in zip(batch_ids, has_item_flags, strict=True) if has_item is None
         ]

@@ -54,6 +54,6 @@ async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[st
 
 
 def child_run_id(view: "RunView", task_id: str) -> str:
-    """Return the workflow id of the child run of a task."""
+    """Return the ID of the child run of a task."""
     call = last_call_id(view.scheduler.state, task_id) if view.scheduler is not None else task_id
-    return child_workflow_id(view.workflow_id, call)
+    return child_workflow_id(view.run_id, call)

@@ -138,12 +138,12 @@ def no_free_slot_note() -> dict[str, object]:
 
 
 def no_worker_notes(
-    unserved_calls: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], run_queue: str | None = None
+    unserved_calls: Sequence[OpenCall], *, run_id: str, tools: Sequence[str], run_queue: str | None = None
 ) -> list[dict[str, object]]:
     """Return a note for each queue without a worker, with the command that starts a worker.
 
     Args:
-        workflow_id: run to watch.
+        run_id: run to watch.
         tools: tools and agents that the run was started with, from its memo.
         run_queue: task queue of the run's workflow.
     """
@@ -159,7 +159,7 @@ def no_worker_notes(
         if all(call.is_foreign for call in calls):
             hint = "start your own worker for this queue"
         else:
-            hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, run_queue=run_queue)}"
+            hint = f"start one with {_commands(queue, tools, run_id=run_id, run_queue=run_queue)}"
         tasks = [call.task for call in calls]
         notes.append(
             {"code": "no_worker", "node_id": tasks[0] if len(tasks) == 1 else None, "message": f"{reason}; {hint}"}
@@ -200,13 +200,13 @@ def _advice_for(tool: str, reason: str, *, is_single: bool) -> tuple[str, str]:
     return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_single else 'them'}"
 
 
-def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, run_queue: str | None) -> str:
+def _commands(queue: Queue, tools: Sequence[str], *, run_id: str, run_queue: str | None) -> str:
     is_run_queue = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == run_queue
     options = worker_options(queue.name, tools, is_run_queue=is_run_queue)
     worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
     if is_queue_served_by(queue.name, tools) or (is_run_queue and not is_tool_queue(queue.name)):
-        return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
+        return f"`dagwright watch {shlex.quote(run_id)}` or {worker}"
     return (
         f"{worker}, where {FILE_PLACEHOLDER} is the file or module of the tool"
         if FILE_PLACEHOLDER in options

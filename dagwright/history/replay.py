@@ -85,12 +85,12 @@ class HistoryReplay:
     """State of a run after the events so far.
 
     Args:
-        workflow_id: id of the run, for the ids of its sub-plans.
+        run_id: id of the run, for the ids of its sub-plans.
         converter: converter that decodes failures.
     """
 
-    def __init__(self, workflow_id: str, converter: DataConverter) -> None:
-        self._workflow_id = workflow_id
+    def __init__(self, run_id: str, converter: DataConverter) -> None:
+        self._run_id = run_id
         self._converter = converter
         self.scheduler: RunScheduler | None = None
         self.started_at: float | None = None
@@ -135,7 +135,7 @@ class HistoryReplay:
         self._task_by_workflow: dict[str, str] = {}
         """Workflow id of a child workflow that is not a run -> task of the call."""
         self._call_by_child: dict[str, str] = {}
-        """Workflow id of a sub-plan -> id of the call that started it."""
+        """Run ID of a sub-plan -> id of the call that started it."""
 
     @property
     def run_input(self) -> RunInput | None:
@@ -168,9 +168,9 @@ class HistoryReplay:
         ids_of_calls = self._call_batches.activity_ids_of(activity_id)
         return [task_id for id_of_call in ids_of_calls if (task_id := self.task_of(id_of_call)) is not None]
 
-    def sub_plan_of(self, workflow_id: str) -> str | None:
-        """Return the task whose sub-plan has a workflow id."""
-        call_id = self._call_by_child.get(workflow_id)
+    def sub_plan_of(self, child_run_id: str) -> str | None:
+        """Return the task whose sub-plan has a run ID."""
+        call_id = self._call_by_child.get(child_run_id)
         return None if self.scheduler is None or call_id is None else task_of_call(self.scheduler.state, call_id)
 
     def _child_task_of(self, workflow_id: str) -> str | None:
@@ -178,7 +178,7 @@ class HistoryReplay:
         task_id = self._task_by_workflow.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
-        newest_id = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
+        newest_id = limits.child_workflow_id(self._run_id, last_call_id(self.scheduler.state, task_id))
         return task_id if newest_id == workflow_id else None
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
@@ -306,7 +306,7 @@ class HistoryReplay:
         # Calls end before a run continues as new; sub-plans are separate runs and continue.
         for task_id in tasks_in_flight(scheduler):
             call_id = last_call_id(scheduler.state, task_id)
-            self._call_by_child[limits.child_workflow_id(self._workflow_id, call_id)] = call_id
+            self._call_by_child[limits.child_workflow_id(self._run_id, call_id)] = call_id
 
     # Batches of events.
 
@@ -417,10 +417,10 @@ class HistoryReplay:
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
         if task.is_child_run:
-            self._call_by_child[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
+            self._call_by_child[limits.child_workflow_id(self._run_id, task.call_id)] = task.call_id
             return True
         if is_workflow_call(self.scheduler, task.node) and not task.is_join:
-            self._task_by_workflow[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.id
+            self._task_by_workflow[limits.child_workflow_id(self._run_id, task.call_id)] = task.id
         else:
             self._task_by_activity[limits.activity_id(task.call_id)] = task.id
         if needs_loading(self.scheduler, ready_call):

@@ -86,7 +86,7 @@ class RunExplanation:
     def to_json(self) -> dict[str, Any]:
         """Return the document of `explain --json`."""
         return {
-            "run_id": self.view.workflow_id,
+            "run_id": self.view.run_id,
             "execution_id": self.view.execution_id,
             "status": self.view.status,
             "node_id": self.node_id or None,
@@ -103,7 +103,7 @@ class RunExplanation:
 
     def _message_without_reasons(self) -> str:
         if self.view.is_closed:
-            return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
+            return f"the run {self.view.run_id} {self.view.status.replace('_', ' ')}"
         if self.requests_outside_chain():
             return "; ".join(
                 f"{request.id} {request.waiting_reason.partition(chr(10))[0]}"
@@ -115,8 +115,8 @@ class RunExplanation:
             str(node.title) for node, record in nodes if node.kind == "lookup" and record.status is NodeStatus.RUNNING
         ]
         if running_lookups:
-            return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_MAX_SENTENCES])}"
-        return f"no step of the run {self.view.workflow_id} has started"
+            return f"the run {self.view.run_id} is {'; '.join(running_lookups[:_MAX_SENTENCES])}"
+        return f"no step of the run {self.view.run_id} has started"
 
     def resolved_lookups_of_run(self) -> Sequence[dict[str, Any]]:
         """Return the resolved lookups of the run; empty if the explanation is about one node."""
@@ -156,16 +156,16 @@ class RunExplainer:
         self._store = store
         self._runs_left = MAX_RUNS_READ
 
-    async def explain_run(self, workflow_id: str) -> RunExplanation:
+    async def explain_run(self, run_id: str) -> RunExplanation:
         """Return why a run is in its state, or why it ended.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        view = await self._open_reader(workflow_id).read()
+        view = await self._open_reader(run_id).read()
         return RunExplanation(view, "", await self._chain_of_run(view), notes=view.notes)
 
-    async def explain_node(self, workflow_id: str, node: str) -> RunExplanation:
+    async def explain_node(self, run_id: str, node: str) -> RunExplanation:
         """Return why a node or item is in its state.
 
         Args:
@@ -175,7 +175,7 @@ class RunExplainer:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node.
         """
-        top_view = await self._open_reader(workflow_id).read()
+        top_view = await self._open_reader(run_id).read()
         view, node_id, path = await self._find(top_view, node)
         if view.scheduler is not None and view.scheduler.record_of(node_id) is not None:
             chain = why(view.scheduler, node_id, calls=view.pending_calls)
@@ -195,7 +195,7 @@ class RunExplainer:
         view, node_id = resolved_path.view, resolved_path.name
         scheduler = view.scheduler
         if scheduler is None:
-            raise NodeNotFound(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
+            raise NodeNotFound(f"the run {view.run_id!r} has no plan{'' if view.is_closed else ' yet'}")
         if scheduler.record_of(node_id) is not None:
             return view, node_id, resolved_path.path
         try:
@@ -209,7 +209,7 @@ class RunExplainer:
         ids = [visible_node.id for visible_node, _ in scheduler.state.visible_nodes()]
         similar_ids = get_close_matches(node_id, ids[:1_000], 1)
         hint = f"; did you mean {similar_ids[0]!r}?" if similar_ids else ""
-        raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node_id!r}{hint}")
+        raise NodeNotFound(f"the run {view.run_id!r} has no node {node_id!r}{hint}")
 
     async def _chain_of_run(self, view: "RunView") -> Chain:
         if view.scheduler is None:

@@ -87,11 +87,11 @@ class HistoryReader:
         number: number of that execution in the run, 1 for the first.
     """
 
-    def __init__(self, client: Client, workflow_id: str, execution_id: str, *, number: int) -> None:
+    def __init__(self, client: Client, run_id: str, execution_id: str, *, number: int) -> None:
         self._client = client
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._converter = client.data_converter.with_context(
-            WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
+            WorkflowSerializationContext(namespace=client.namespace, workflow_id=run_id)
         )
         self.execution = self._execution(execution_id, number)
         """The execution that is being read or was read last."""
@@ -172,10 +172,10 @@ class HistoryReader:
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
     def _execution(self, execution_id: str, number: int) -> Execution:
-        return Execution(execution_id, number, HistoryReplay(self._workflow_id, without_codec(self._converter)))
+        return Execution(execution_id, number, HistoryReplay(self._run_id, without_codec(self._converter)))
 
     def _handle(self, execution: Execution) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(self._workflow_id, run_id=execution.id)
+        return self._client.get_workflow_handle(self._run_id, run_id=execution.id)
 
 
 DESCRIBE_PAUSE_S = 1.0
@@ -189,13 +189,13 @@ class RunReader:
 
     Args:
         client: client of the run's namespace.
-        workflow_id: id of the run.
+        run_id: id of the run.
         execution_id: run id of one execution; `None` means the newest execution.
     """
 
-    def __init__(self, client: Client, workflow_id: str, *, execution_id: str | None = None) -> None:
+    def __init__(self, client: Client, run_id: str, *, execution_id: str | None = None) -> None:
         self._client = client
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._execution_id = execution_id
 
     async def read(self) -> RunView:
@@ -282,7 +282,7 @@ class RunReader:
         return reader
 
     def _reader(self, execution_id: str, *, number: int) -> HistoryReader:
-        return HistoryReader(self._client, self._workflow_id, execution_id, number=number)
+        return HistoryReader(self._client, self._run_id, execution_id, number=number)
 
     async def _number_of(self, description: WorkflowExecutionDescription) -> int:
         """Return the number of the described execution in its run; 1 for the first."""
@@ -293,22 +293,22 @@ class RunReader:
     async def _executions_until(self, description: WorkflowExecutionDescription) -> list[str]:
         return await executions_of(
             self._client,
-            self._workflow_id,
+            self._run_id,
             first_execution_id=_first_execution_id(description),
             last_execution_id=description.run_id,
         )
 
     async def _describe(self, execution_id: str | None = None) -> WorkflowExecutionDescription:
-        handle = self._client.get_workflow_handle(self._workflow_id, run_id=execution_id or self._execution_id)
+        handle = self._client.get_workflow_handle(self._run_id, run_id=execution_id or self._execution_id)
         try:
             description = await handle.describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                raise RunNotFound(f"there is no run {self._workflow_id!r:.200}") from None
+                raise RunNotFound(f"there is no run {self._run_id!r:.200}") from None
             raise
         if description.workflow_type == wire.WORKFLOW_SESSION:
-            name = self._workflow_id.removeprefix(wire.ID_SESSION)
-            raise RunNotFound(f"{self._workflow_id!r} is a session, not a run: `dagwright session {name}` shows it")
+            name = self._run_id.removeprefix(wire.ID_SESSION)
+            raise RunNotFound(f"{self._run_id!r} is a session, not a run: `dagwright session {name}` shows it")
         await decode_pending(description.raw_description, self._client)
         return description
 
@@ -366,7 +366,7 @@ class RunReader:
             waiting_count = len(unserved_calls) + len(paused_calls) + len(deferred_calls) + waits_for_workflow_slot
             all_work_waits = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
             return RunView(
-                workflow_id=self._workflow_id,
+                run_id=self._run_id,
                 execution_id=reader.execution.id,
                 status=_status_of(replay, is_waiting=all_work_waits and bool(waiting_count or waiting_children)),
                 title=replay.title,
@@ -398,9 +398,7 @@ class RunReader:
             if (root := root_in(await description.memo())) is not None:
                 description = await RunReader(self._client, root)._describe()
         tools = tools_of(await description.memo())
-        return no_worker_notes(
-            unserved_calls, workflow_id=description.id, tools=tools, run_queue=description.task_queue
-        )
+        return no_worker_notes(unserved_calls, run_id=description.id, tools=tools, run_queue=description.task_queue)
 
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay

@@ -98,7 +98,7 @@ class RunSubscriptions:
         self._topics: dict[str, _Topic] = {}
 
     async def subscribe(
-        self, workflow_id: str, *, after: Cursor | SubscriptionCursor | None = None
+        self, run_id: str, *, after: Cursor | SubscriptionCursor | None = None
     ) -> AsyncGenerator[RunUpdate, None]:
         """Yield the state of the run now and after every change (at most every 0.3 s), and end when the run has ended.
 
@@ -113,10 +113,10 @@ class RunSubscriptions:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        delivered_states, delivered_cursor = await self._delivered_states(workflow_id, after)
-        topic = self._topics.get(workflow_id)
+        delivered_states, delivered_cursor = await self._delivered_states(run_id, after)
+        topic = self._topics.get(run_id)
         if topic is None or topic.has_failed:
-            topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
+            topic = self._topics[run_id] = _Topic(self.open_reader(run_id))
         topic.subscriber_count += 1
         try:
             version = await topic.next_version(known_version=0)
@@ -133,18 +133,18 @@ class RunSubscriptions:
         finally:
             topic.subscriber_count -= 1
             if not topic.subscriber_count:
-                if self._topics.get(workflow_id) is topic:
-                    del self._topics[workflow_id]
+                if self._topics.get(run_id) is topic:
+                    del self._topics[run_id]
                 topic.close()
 
     async def _delivered_states(
-        self, workflow_id: str, after: Cursor | SubscriptionCursor | None
+        self, run_id: str, after: Cursor | SubscriptionCursor | None
     ) -> tuple[Mapping[str, TaskState], Cursor]:
         """Return the states that a subscriber has received, and the position of the subscriber."""
         if after is None:
             return {}, START
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
-        states, delivered_cursor = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
+        states, delivered_cursor = await self.open_reader(run_id).states_and_cursor_at(position.cursor)
         if position.has_waiting_marks:
             states = {task: state for task, state in states.items() if state.status not in _MARKABLE_STATUSES}
         return states, delivered_cursor

@@ -48,7 +48,7 @@ class RunView:
         has_no_slot: whether the next step of the run waits for a free slot of a worker.
     """
 
-    workflow_id: str
+    run_id: str
     execution_id: str
     status: str
     title: str | None
@@ -87,7 +87,7 @@ class RunView:
         return {**document, "error": run_error_of(document)}
 
     def _document_without_derived_error(self) -> dict[str, Any]:
-        facts = RunFacts(self.workflow_id, self.execution_id, title=self.title, error=self.error, notes=self.notes)
+        facts = RunFacts(self.run_id, self.execution_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
         return (
             document
@@ -104,7 +104,7 @@ class RunView:
         """
         names = [name for name in replayed_document if name in closing_document and name not in _FIELDS_FROM_EVENTS]
         document = {**replayed_document, **{name: closing_document[name] for name in names}}
-        document |= {"run_id": self.workflow_id, "execution_id": self.execution_id, "status": self.status}
+        document |= {"run_id": self.run_id, "execution_id": self.execution_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()

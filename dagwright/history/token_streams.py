@@ -71,7 +71,7 @@ class TokenStreams:
         self._requested_polls_per_s = 0.0
         self._reader_count = 0
 
-    async def parts(self, workflow_id: str, delivered_text: DeliveredText) -> AsyncGenerator[TextPart, None]:
+    async def parts(self, run_id: str, delivered_text: DeliveredText) -> AsyncGenerator[TextPart, None]:
         """Yield the answer of a run in parts while it is written, and end when the run has ended.
 
         The last words may be missing: get them with `delivered_text.rest_of` from the document of the run. If a caller
@@ -84,13 +84,13 @@ class TokenStreams:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        async with aclosing(self._partial_texts(workflow_id)) as partial_texts:
+        async with aclosing(self._partial_texts(run_id)) as partial_texts:
             async for partial_text in partial_texts:
                 part = delivered_text.next_part(partial_text)
                 if part is not None:
                     yield part
 
-    async def was_superseded(self, workflow_id: str, mark: TextMark) -> bool:
+    async def was_superseded(self, run_id: str, mark: TextMark) -> bool:
         """Return whether a turn has produced a text other than the text that a reader got from another process.
 
         Args:
@@ -104,18 +104,16 @@ class TokenStreams:
 
         open_reader = self._subscriptions.open_reader
         try:
-            resolved_path = await resolve_path(
-                await open_reader(workflow_id).read(), mark.call_id, open_reader=open_reader
-            )
+            resolved_path = await resolve_path(await open_reader(run_id).read(), mark.call_id, open_reader=open_reader)
         except (RunNotFound, SubPlanNotStarted):
             return False
         return is_superseded(resolved_path.view, resolved_path.name, mark)
 
-    async def _partial_texts(self, workflow_id: str) -> AsyncGenerator[PartialText, None]:
+    async def _partial_texts(self, run_id: str) -> AsyncGenerator[PartialText, None]:
         """Yield the text of a run after each poll that found new text."""
-        topic = self._topics.get(workflow_id)
+        topic = self._topics.get(run_id)
         if topic is None or topic.has_failed:
-            topic = self._topics[workflow_id] = _Topic(self, workflow_id)
+            topic = self._topics[run_id] = _Topic(self, run_id)
         topic.reader_count += 1
         self._reader_count += 1
         try:
@@ -125,8 +123,8 @@ class TokenStreams:
             self._reader_count -= 1
             topic.reader_count -= 1
             if not topic.reader_count:
-                if self._topics.get(workflow_id) is topic:
-                    del self._topics[workflow_id]
+                if self._topics.get(run_id) is topic:
+                    del self._topics[run_id]
                 await topic.close()
 
     @contextmanager
@@ -139,17 +137,17 @@ class TokenStreams:
         finally:
             self._requested_polls_per_s -= 1 / interval_s
 
-    async def describe_run(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
+    async def describe_run(self, run_id: str) -> DescribeWorkflowExecutionResponse:
         """Return the description of a run, with decoded heartbeats."""
-        raw = (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
+        raw = (await self._client.get_workflow_handle(run_id).describe()).raw_description
         await decode_pending(raw, self._client)
         return raw
 
     @asynccontextmanager
-    async def follow_events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
+    async def follow_events(self, run_id: str) -> "AsyncIterator[_RunEvents]":
         """Follow the events of a run inside the `async with` block."""
         events = _RunEvents()
-        follow_task = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
+        follow_task = asyncio.create_task(events.follow(self._subscriptions, run_id))
         try:
             yield events
         finally:
@@ -168,9 +166,9 @@ class _RunEvents:
         self.newest_at = asyncio.get_running_loop().time()
         """Time of the last event."""
 
-    async def follow(self, subscriptions: RunSubscriptions, workflow_id: str) -> None:
+    async def follow(self, subscriptions: RunSubscriptions, run_id: str) -> None:
         try:
-            async with aclosing(subscriptions.subscribe(workflow_id)) as updates:
+            async with aclosing(subscriptions.subscribe(run_id)) as updates:
                 async for update in updates:
                     self.view = update.view
                     if update.changed_ids:
@@ -194,10 +192,10 @@ class _RunEvents:
 class _Topic:
     """Text of one run with its readers."""
 
-    def __init__(self, streams: TokenStreams, workflow_id: str) -> None:
+    def __init__(self, streams: TokenStreams, run_id: str) -> None:
         self.reader_count = 0
         self._streams = streams
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._texts_of_calls = PartialTexts()
         self._newest_text: PartialText | None = None
         self._new_text_event = asyncio.Event()
@@ -231,7 +229,7 @@ class _Topic:
 
     async def _read(self) -> None:
         try:
-            async with self._streams.follow_events(self._workflow_id) as events:
+            async with self._streams.follow_events(self._run_id) as events:
                 while not events.is_over:
                     try:
                         await self._poll(events)
@@ -245,7 +243,7 @@ class _Topic:
 
     async def _poll(self, events: _RunEvents) -> None:
         """Poll once and wait until the next poll is due."""
-        description = await self._streams.describe_run(self._workflow_id)
+        description = await self._streams.describe_run(self._run_id)
         call = newest_text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
@@ -289,7 +287,7 @@ class _Topic:
     async def _publish_child_text(self, child: "_Child", events: _RunEvents) -> None:
         """Publish the text of a sub-plan until it has ended."""
         try:
-            async with aclosing(self._streams._partial_texts(child.workflow_id)) as partial_texts:
+            async with aclosing(self._streams._partial_texts(child.run_id)) as partial_texts:
                 async for partial_text in partial_texts:
                     self._publish(
                         PartialText(f"{child.task}/{partial_text.call_id}", partial_text.attempt, partial_text.text)
@@ -350,7 +348,7 @@ def is_superseded(view: "RunView", call_id: str, mark: TextMark) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Child:
     task: str
-    workflow_id: str
+    run_id: str
 
 
 def newest_text_call(activities: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:

@@ -33,7 +33,7 @@ OUTPUT_OMITTED = "output_omitted"
 class RunFacts:
     """Fields of a result document that do not depend on the nodes."""
 
-    workflow_id: str
+    run_id: str
     execution_id: str
     title: str | None = None
     error: Mapping[str, Any] | None = None
@@ -96,7 +96,7 @@ def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
     )
     return {
-        "run_id": facts.workflow_id,
+        "run_id": facts.run_id,
         "execution_id": facts.execution_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
@@ -104,7 +104,7 @@ def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *
         "error": facts.error
         or ({**error.to_json(), **({"errors": lookup_problems} if lookup_problems else {})} if error else None),
         "nodes": {},
-        "waiting_for": listed_requests(scheduler, facts.workflow_id) if scheduler else [],
+        "waiting_for": listed_requests(scheduler, facts.run_id) if scheduler else [],
         "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
         **({"context": context} if context else {}),
@@ -125,12 +125,12 @@ def _error_of(scheduler: "RunScheduler") -> NodeError | None:
     return replace(error, message=f"{error.message}; {message}")
 
 
-def listed_requests(scheduler: "RunScheduler", workflow_id: str) -> list[dict[str, Any]]:
+def listed_requests(scheduler: "RunScheduler", run_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
     documents: list[dict[str, Any]] = []
     remaining_bytes = MAX_REQUESTS_BYTES
     for request in scheduler.features.feedback.requests.open.values():
-        encoded = request.to_json(workflow_id)
+        encoded = request.to_json(run_id)
         remaining_bytes -= encoded_size(encoded)
         if remaining_bytes < 0:
             break

@@ -48,7 +48,7 @@ def read_message(payload: Payload) -> Any:
 class Parent:
     """Parent run of a sub-plan, and the task in it to which the sub-plan reports."""
 
-    workflow_id: str
+    run_id: str
     task: str
 
 

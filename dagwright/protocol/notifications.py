@@ -20,7 +20,7 @@ NOTE_CODE = "notify"
 
 
 def notification_to_json(
-    notification: Notification, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]
+    notification: Notification, closing: Closing | None, *, run_id: str, identity: Sequence[Any]
 ) -> Any:
     """Encode a notification for the activity.
 
@@ -28,7 +28,7 @@ def notification_to_json(
         closing: how the request was closed; `None` if it is open.
         identity: scope and path of the run, the same in each of its executions.
     """
-    request = shortened_request(notification.request.to_json(workflow_id), max_bytes=MAX_NOTIFICATION_BYTES)
+    request = shortened_request(notification.request.to_json(run_id), max_bytes=MAX_NOTIFICATION_BYTES)
     return {
         "id": _id_of(notification, identity),
         "kind": notification.kind,

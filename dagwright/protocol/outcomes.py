@@ -359,7 +359,7 @@ def sub_plan_ends_from_payload(payload: Payload, calls: Mapping[str, str]) -> li
     """Return the ends that the activity `find_ended_sub_plans` found.
 
     Args:
-        calls: workflow id of a sub-plan -> the call that started the sub-plan.
+        calls: run ID of a sub-plan -> the call that started the sub-plan.
 
     Raises:
         MessageInvalid: the message is not a result of that activity.
@@ -368,9 +368,9 @@ def sub_plan_ends_from_payload(payload: Payload, calls: Mapping[str, str]) -> li
     if not isinstance(message, Mapping):
         raise MessageInvalid("the ends of sub-plans must be an object")
     return [
-        sub_plan_end_from_json({**end, "task": calls[workflow_id]})
-        for workflow_id, end in message.items()
-        if workflow_id in calls and isinstance(end, Mapping)
+        sub_plan_end_from_json({**end, "task": calls[run_id]})
+        for run_id, end in message.items()
+        if run_id in calls and isinstance(end, Mapping)
     ]
 
 

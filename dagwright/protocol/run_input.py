@@ -123,7 +123,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["plan"] = run_input.plan
         encoded |= {"dialect": run_input.dialect} if run_input.dialect is not None else {}
     if run_input.parent is not None:
-        encoded["parent"] = {"run_id": run_input.parent.workflow_id, "task": run_input.parent.task}
+        encoded["parent"] = {"run_id": run_input.parent.run_id, "task": run_input.parent.task}
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.known_entities:

@@ -35,7 +35,7 @@ class RunSnapshot:
         omitted_notes: number of omitted notes.
         deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadlines of the
             plan and of the input.
-        origin: workflow id of the source run of a fork. In the snapshot of a fork, `started_at` has no meaning.
+        origin: ID of the source run of a fork. In the snapshot of a fork, `started_at` has no meaning.
     """
 
     started_at: float

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES
+from dagwright.core.boundary.limits import MAX_RUN_ID_BYTES
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
@@ -60,7 +60,7 @@ class TurnStart:
     """The payload of `start_turn`.
 
     Args:
-        run_id: workflow id of the run, and id of the turn; a repeated id means the same turn.
+        run_id: ID of the run, and id of the turn; a repeated id means the same turn.
         run_input: JSON of the input of the run, as for `RunPlan`.
         request: text of the request.
         version: version of the session for which the turn was prepared; `None` means any version.
@@ -140,8 +140,8 @@ def turn_start_from_json(message: Any) -> TurnStart:
 
 def _run_id(value: Any) -> str:
     size = len(value.encode(errors="replace")) if isinstance(value, str) else 0
-    if not 0 < size <= MAX_WORKFLOW_ID_BYTES or any("\ud800" <= char <= "\udfff" or char < " " for char in value):
-        raise MessageInvalid(f"'run_id' must be the id of a run, a string of 1 to {MAX_WORKFLOW_ID_BYTES} bytes")
+    if not 0 < size <= MAX_RUN_ID_BYTES or any("\ud800" <= char <= "\udfff" or char < " " for char in value):
+        raise MessageInvalid(f"'run_id' must be the id of a run, a string of 1 to {MAX_RUN_ID_BYTES} bytes")
     return str(value)
 
 

@@ -128,7 +128,7 @@ class CallIdentity:
     Args:
         idempotency_key: the same for every attempt of one effect, different for every other effect.
         node_id: ID of the node, as in the activity ID.
-        workflow_id: ID of the run.
+        run_id: ID of the run.
         attempt: 1 for the first.
         last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
         answers: people's answers to earlier requests of the call.
@@ -142,7 +142,7 @@ class CallIdentity:
 
     idempotency_key: str
     node_id: str
-    workflow_id: str
+    run_id: str
     attempt: int = 1
     last_heartbeat: Any = None
     answers: tuple[Any, ...] = ()
@@ -249,9 +249,9 @@ class ToolContext:
         return self._identity.node_id
 
     @property
-    def workflow_id(self) -> str:
+    def run_id(self) -> str:
         """ID of the run."""
-        return self._identity.workflow_id
+        return self._identity.run_id
 
     @property
     def attempt(self) -> int:
@@ -343,7 +343,7 @@ class ToolContext:
     def log(self) -> Any:
         """A structlog logger with the run, the node and the attempt bound."""
         return structlog.get_logger("dagwright.tools").bind(
-            workflow_id=self.workflow_id, node_id=self.node_id, attempt=self.attempt
+            run_id=self.run_id, node_id=self.node_id, attempt=self.attempt
         )
 
     def record_read(self, location: str) -> None:

@@ -57,7 +57,7 @@ def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by 
     idempotency_key: str = "test-key",
     node_id: str = "node",
     *,
-    workflow_id: str = "test-run",
+    run_id: str = "test-run",
     attempt: int = 1,
     last_heartbeat: Any = None,
     answers: Sequence[Any] = (),
@@ -87,7 +87,7 @@ def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by 
     identity = CallIdentity(
         idempotency_key,
         node_id,
-        workflow_id,
+        run_id,
         attempt,
         last_heartbeat,
         tuple(answers),

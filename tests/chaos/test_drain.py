@@ -29,7 +29,7 @@ async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
     program = ROOT / "tests" / "support" / "short_grace_worker.py"
     points.hold("w")
     async with worker_process(private_server.address, folder, program=program) as first_worker:
-        handle = await start_run(await private_server.start(), _PLAN, workflow_id="drained")
+        handle = await start_run(await private_server.start(), _PLAN, run_id="drained")
         await points.wait_for_point("w")
         async with worker_process(private_server.address, folder) as second_worker:
             # Both workers write to the same log.

@@ -56,7 +56,7 @@ async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Pa
             folder.mkdir()
             make_database(folder)
             async with worker_process(server.address, folder, environment=environment | {"PYTHONHASHSEED": seed}):
-                handle = await start_run(client, {"nodes": [*nodes, *joins]}, workflow_id=f"seed-{seed}")
+                handle = await start_run(client, {"nodes": [*nodes, *joins]}, run_id=f"seed-{seed}")
                 await result_within(handle, 240)
             history = await handle.fetch_history()
             call_orders.append(_first_calls(history))

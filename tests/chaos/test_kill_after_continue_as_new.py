@@ -24,7 +24,7 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
         async with live_server(tmp_path / "server") as server, worker_process(server.address, folder) as worker:
             client = await server.start()
             # Only one node runs at a time, so nothing is in flight between two nodes.
-            handle = await start_run(client, plan, workflow_id="changing", max_in_flight=1)
+            handle = await start_run(client, plan, run_id="changing", max_in_flight=1)
             run_id = str(handle.first_execution_run_id)
             for _ in range(_KILL_COUNT):
                 run_id = await _wait_for_next_run_id(client, handle, run_id)

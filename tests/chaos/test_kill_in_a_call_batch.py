@@ -35,7 +35,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     last_node = tool_node("last", "short_effect", *leaves, arguments={"name": "last"})
     for name in ("c4", "leaf5"):
         (folder / f"die-{name}").touch()
-    handle = await start_run(client, {"nodes": [*nodes, last_node]}, workflow_id="short")
+    handle = await start_run(client, {"nodes": [*nodes, last_node]}, run_id="short")
     for _ in range(2):
         await worker.wait_for_death()
         await worker.start()

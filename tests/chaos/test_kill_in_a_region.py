@@ -43,7 +43,7 @@ class Scene:
     folder: Path
 
     async def start(self, plan: Any) -> Handle:
-        return await start_large_run(self.client, plan, workflow_id="killed", folder=self.folder)
+        return await start_large_run(self.client, plan, run_id="killed", folder=self.folder)
 
     async def kill_at(self, point: str) -> None:
         """Kill the worker at a fault point, after the start of the next worker."""

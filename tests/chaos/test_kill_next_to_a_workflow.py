@@ -23,7 +23,7 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
         call_node("notify", "echo", shipped="{{ship.result.shipped}}"),
     ]
     async with shop_worker(client) as tools:
-        handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign_tools=tools)
+        handle = await start_run(client, {"nodes": nodes}, run_id="order", foreign_tools=tools)
 
         def is_running(view: RunView) -> bool:
             return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")

@@ -48,7 +48,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
         handle = await start_workflow(
             await private_server.start(),
             RunInput(compiled=compiled),
-            workflow_id="killed-while-planning",
+            run_id="killed-while-planning",
             workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
         )
         await points.wait_for_point("a")

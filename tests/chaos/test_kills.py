@@ -37,14 +37,14 @@ async def test_cached_result_survives_the_kill_of_its_worker(
 ) -> None:
     client = await private_server.start()
     plan = plan_of(tool_node("x", "compute", arguments={"name": "cached", "values": []}, cache={"ttl": "1h"}))
-    first_document = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
+    first_document = await result_within(await start_run(client, plan, run_id="before-the-kill"), 60)
     await points.wait_for_point("cached")
     await worker.kill()
     points.forget("cached")
     # If the tool were called again, the call would never complete.
     points.hold("cached")
     await worker.start()
-    second_document = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)
+    second_document = await result_within(await start_run(client, plan, run_id="after-the-kill"), 60)
     assert second_document["output"] == first_document["output"]
     assert second_document["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
 
@@ -73,16 +73,16 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     held_names = ["during-b", "between-b", "map-140", "map-499", "made"]
     for point in [*held_names, "checked"]:
         points.hold(point)
-    handles = {name: await start_run(client, plan, workflow_id=name) for name, plan in plans.items()}
+    handles = {name: await start_run(client, plan, run_id=name) for name, plan in plans.items()}
     for point in held_names:
         await points.wait_for_point(point)
     # This run starts last, because its argument check blocks the whole worker.
-    handles["checked"] = await start_run(client, {"nodes": [checked_node]}, workflow_id="checked")
+    handles["checked"] = await start_run(client, {"nodes": [checked_node]}, run_id="checked")
     await points.wait_for_point("checked")
     # This step ends, and the worker is killed before the run reacts.
     points.release("between-b")
     await worker.kill()
-    handles["before"] = await start_run(client, _plan_of_steps("before"), workflow_id="before")
+    handles["before"] = await start_run(client, _plan_of_steps("before"), run_id="before")
     for point in [*held_names, "checked"]:
         points.release(point)
     await worker.start()
@@ -136,7 +136,7 @@ async def test_run_completes_after_a_kill_of_the_server_during_a_step(
     private_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("server-b")
-    handle = await start_run(await private_server.start(), _plan_of_steps("server"), workflow_id="server-killed")
+    handle = await start_run(await private_server.start(), _plan_of_steps("server"), run_id="server-killed")
     await points.wait_for_point("server-b")
     await restart_server(private_server)
     points.release("server-b")
@@ -153,7 +153,7 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
     kill_points = ("n10", "n35", "n60", "n85")
     for name in kill_points:
         points.hold(name)
-    handle = await start_run(await private_server.start(), plan, workflow_id="killed-graph")
+    handle = await start_run(await private_server.start(), plan, run_id="killed-graph")
     for number, name in enumerate(kill_points):
         await points.wait_for_point(name)
         await worker.kill()

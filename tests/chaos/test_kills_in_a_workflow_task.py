@@ -52,7 +52,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
                 points.release(name)
                 await worker.wait_for_death()
                 await worker.start()
-            handle = client.get_workflow_handle(started_run.workflow_id, run_id=started_run.execution_id)
+            handle = client.get_workflow_handle(started_run.run_id, run_id=started_run.execution_id)
             document = await result_within(client.get_workflow_handle(handle.id), 240)
             histories = await histories_of(client, handle)
 

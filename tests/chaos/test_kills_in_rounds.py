@@ -49,12 +49,12 @@ def _plan(folder: Path, limits: RoundsLimits) -> CompiledPlan:
     return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))
 
 
-async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_timeout_s: float = 60.0) -> Handle:
+async def _start(server: LiveServer, folder: Path, *, run_id: str, worker_timeout_s: float = 60.0) -> Handle:
     plan = _plan(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
     return await start_workflow(
         await server.start(),
         RunInput(compiled=plan),
-        workflow_id=workflow_id,
+        run_id=run_id,
         workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
     )
 
@@ -88,7 +88,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
             private_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
     ):
-        handle = await _start(private_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
+        handle = await _start(private_server, folder, run_id="killed-in-rounds", worker_timeout_s=15.0)
 
         async def kill_during_call(number: int) -> None:
             await eventually(lambda: len(model.calls) == number + 1)
@@ -140,7 +140,7 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
         ModelServer(*script) as model,
         worker_process(private_server.address, folder, environment=model_environment(model)),
     ):
-        handle = await _start(private_server, folder, workflow_id="server-killed-in-rounds")
+        handle = await _start(private_server, folder, run_id="server-killed-in-rounds")
         await points.wait_for_point("b")
         await eventually(lambda: calls_of(folder)["a"] == 1)
         await restart_server(private_server)

@@ -26,8 +26,8 @@ _EFFECT = effect_node("effect")
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}}
 
 
-async def _send_approval(server: LiveServer, workflow_id: str, request_id: str) -> None:
-    handle = (await server.start()).get_workflow_handle(workflow_id)
+async def _send_approval(server: LiveServer, run_id: str, request_id: str) -> None:
+    handle = (await server.start()).get_workflow_handle(run_id)
     message = {"request_id": request_id, "answer": {"approved": True}, "by": "ann"}
     await handle.signal(wire.SIGNAL_FEEDBACK, message)
 
@@ -45,7 +45,7 @@ async def test_answer_after_kills_of_worker_and_server_completes_the_run(
     private_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
     plan = {"nodes": [_CHECK, {**_EFFECT, "depends_on": ["check"]}]}
-    handle = await start_run(await private_server.start(), plan, workflow_id="killed-while-asked")
+    handle = await start_run(await private_server.start(), plan, run_id="killed-while-asked")
     await wait_for_requests(await private_server.start(), handle.id, "check")
     await worker.kill()
     await restart_server(private_server)
@@ -65,7 +65,7 @@ async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
 ) -> None:
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "approval": "required"}]}
-    handle = await start_run(await private_server.start(), plan, workflow_id="killed-after-the-answer")
+    handle = await start_run(await private_server.start(), plan, run_id="killed-after-the-answer")
     await wait_for_requests(await private_server.start(), handle.id, "effect")
     await _send_approval(private_server, handle.id, "effect")
     async with killed_at("effect", points, worker):
@@ -82,7 +82,7 @@ async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
 ) -> None:
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "tool": "effect_then_ask"}]}
-    handle = await start_run(await private_server.start(), plan, workflow_id="killed-while-a-tool-asks")
+    handle = await start_run(await private_server.start(), plan, run_id="killed-while-a-tool-asks")
     await wait_for_requests(await private_server.start(), handle.id, "effect")
     await worker.kill()
     await restart_server(private_server)

@@ -88,7 +88,7 @@ async def _kill(process: RunningProcess) -> None:
 async def _cancel_after_effect(server: LiveServer, points: FaultPoints, run_id: str) -> None:
     """Start a run, answer its request, and cancel the run after the effect of `cut` and before the result."""
     points.hold("cut")
-    handle = await start_run(await server.start(), _PLAN, workflow_id=run_id)
+    handle = await start_run(await server.start(), _PLAN, run_id=run_id)
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, _ANSWER)
     await points.wait_for_point("cut")
     await handle.signal(wire.CANCEL, {"by": "ann"})
@@ -202,7 +202,7 @@ async def test_run_and_its_fork_complete_after_kills_before_their_answers(
 ) -> None:
     plan = {"nodes": [_write_node("first"), _CHECK, effect_node("shared", "check")]}
     client = await private_server.start()
-    handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
+    handle = await start_run(client, plan, run_id="forked-while-it-asks")
     await wait_for_requests(client, handle.id, "check")
     command = ForkCommand(private_server, folder, handle.id)
     fork_id = (await command.run())["fork_run_id"]

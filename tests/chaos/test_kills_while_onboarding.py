@@ -79,8 +79,8 @@ def plan_with_retries(plan: Any, settings: Settings) -> CompiledPlan:
     return replace(compiled, nodes=[replace(node, retry=retry) for node in compiled.nodes])
 
 
-async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **options: Any) -> Handle:
-    return await start_workflow(client, RunInput(compiled=plan, **options), workflow_id=workflow_id)
+async def start(client: Client, plan: CompiledPlan, *, run_id: str, **options: Any) -> Handle:
+    return await start_workflow(client, RunInput(compiled=plan, **options), run_id=run_id)
 
 
 async def test_each_intent_is_applied_once_if_its_worker_is_killed(
@@ -91,7 +91,7 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
         points.hold(f"{node_id}-{BEFORE}")
     async with worker_process(private_server.address, folder, program=WORKER) as worker:
         plan = plan_with_retries(seed("onboarding"), entities.settings)
-        handle = await start(client, plan, workflow_id="onboarding-killed")
+        handle = await start(client, plan, run_id="onboarding-killed")
         added_rows: list[str] = []
         for number, (node_id, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
             for phase in (INSIDE, AFTER):
@@ -121,7 +121,7 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
     for phase in (INSIDE, AFTER):
         points.hold(f"{bind_node_id}-{phase}")
     async with worker_process(private_server.address, folder, program=WORKER) as worker:
-        handle = await start(client, plan, workflow_id="director-created")
+        handle = await start(client, plan, run_id="director-created")
         await wait_for_requests(client, handle.id, f"lookup:person:{NEW_PERSON}")
         await worker.restart()
         await answer(handle, f"lookup:person:{NEW_PERSON}", {"text": "create new"})
@@ -165,7 +165,7 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(private_server.address, folder, program=WORKER) as worker:
         handle = await start(
-            client, plan_with_retries(plan, entities.settings), workflow_id="onboarding-undone", compensate=True
+            client, plan_with_retries(plan, entities.settings), run_id="onboarding-undone", compensate=True
         )
         await eventually(lambda: rows_since(entities.overview_before, entities.database) == sorted(remaining_rows))
         points.release("@result_7-before")

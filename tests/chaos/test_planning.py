@@ -98,7 +98,7 @@ async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
 
 
 async def _start(client: Client, workflow_type: str, run_input: RunInput) -> Handle:
-    return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=workflow_type)
+    return await start_workflow(client, run_input, run_id=f"killed-{uuid4().hex}", workflow_type=workflow_type)
 
 
 async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(

@@ -93,7 +93,7 @@ def assert_has_only_its_word(received: ReceivedCall) -> None:
 
 async def count_living_objects(client: Client, folder: Path) -> Counter[str]:
     plan = {"nodes": [call_node("count", "living_objects")], "output": "{{count.result}}"}
-    await (await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")).result()
+    await (await start_run(client, plan, run_id=f"count-{uuid4().hex}")).result()
     return Counter(json.loads((folder / LIVING_OBJECTS).read_text(encoding="utf-8")))
 
 

@@ -48,7 +48,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
     for run_id in _RUN_IDS:
         points.hold(f"{run_id}-usual")
     async with worker_process(private_server.address, folder):
-        handles = [await start_run(client, _plan(run_id), workflow_id=run_id) for run_id in _RUN_IDS]
+        handles = [await start_run(client, _plan(run_id), run_id=run_id) for run_id in _RUN_IDS]
         for run_id in _RUN_IDS:
             await points.wait_for_point(f"{run_id}-usual")
 

@@ -80,7 +80,7 @@ async def test_run_answers_a_request_to_a_model_in_routing_mode_orchestration(se
     run_details: Any = completion.model_dump()["dagwright"]
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (completion.model, called_models) == ("large", {"large"})
-    assert run_details["run_id"] == view.workflow_id
+    assert run_details["run_id"] == view.run_id
     assert run_details["status"] == "completed"
     assert run_details["session_id"] is None
     assert (view.status, raw_response.headers["x-routing-mode"]) == ("completed", "orchestration")

@@ -19,18 +19,18 @@ def _human_node(node_id: str = "check", **human: Any) -> dict[str, Any]:
     return {"id": node_id, "human": {"prompt": f"Is {node_id} right?", "assignee": "ann", **human}}
 
 
-async def _inbox_of(commands: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
+async def _inbox_of(commands: CommandLine, run_id: str, *options: str) -> list[dict[str, Any]]:
     """Return the open requests of this run only, because other tests have runs on the same server."""
-    result = await commands("inbox", "--run", workflow_id, "--json", *options)
+    result = await commands("inbox", "--run", run_id, "--json", *options)
     requests: list[dict[str, Any]] = result.check_success().document["requests"]
     return requests
 
 
-async def _wait_for_requests(commands: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
+async def _wait_for_requests(commands: CommandLine, run_id: str, count: int = 1) -> list[dict[str, Any]]:
     requests: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        requests[:] = await _inbox_of(commands, workflow_id, "--wait", "2m")
+        requests[:] = await _inbox_of(commands, run_id, "--wait", "2m")
         return len(requests) == count
 
     await eventually(has_requests)

@@ -18,7 +18,7 @@ CHUNK_CHARACTERS = 8
 
 
 def token_streams_of(client: Client) -> TokenStreams:
-    return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
+    return TokenStreams(client, RunSubscriptions(lambda run_id: RunReader(client, run_id)))
 
 
 def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) -> Any:

@@ -187,7 +187,7 @@ async def killed_at(point: str, points: FaultPoints, worker: WorkerProcess) -> A
 
 
 async def start_workflow(
-    client: Client, run_input: RunInput, *, workflow_id: str, workflow_type: str = wire.WORKFLOW_RUN_PLAN
+    client: Client, run_input: RunInput, *, run_id: str, workflow_type: str = wire.WORKFLOW_RUN_PLAN
 ) -> Handle:
     """Start a workflow with the workflow task timeout of the command line.
 
@@ -196,7 +196,7 @@ async def start_workflow(
     return await client.start_workflow(
         workflow_type,
         run_input_to_json(run_input),
-        id=workflow_id,
+        id=run_id,
         task_queue=wire.DEFAULT_TASK_QUEUE,
         task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
     )
@@ -206,22 +206,22 @@ async def start_run(
     client: Client,
     plan: Any,
     *,
-    workflow_id: str,
+    run_id: str,
     foreign_tools: Mapping[str, ToolDeclaration] | None = None,
     **options: Any,
 ) -> Handle:
     """Start a run of a plan. `foreign_tools` are tools of workers that do not use Dagwright."""
     toolset = load_toolset(Settings(), [str(TOOLS_FILE)])
     compiled_plan = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
-    return await start_workflow(client, RunInput(compiled=compiled_plan, **options), workflow_id=workflow_id)
+    return await start_workflow(client, RunInput(compiled=compiled_plan, **options), run_id=run_id)
 
 
-async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
+async def start_large_run(client: Client, plan: Any, *, run_id: str, folder: Path) -> Handle:
     """Start a run of a plan as the command `run` does: a large plan goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS_FILE)])
     compiled_plan = prepare_plan(check_plan(plan, toolset.declarations()), {})
     transfer = await split_for_transfer(compiled_plan, toolset.store)
-    return await start_workflow(client, RunInput(compiled=transfer.plan, pages=transfer.pages), workflow_id=workflow_id)
+    return await start_workflow(client, RunInput(compiled=transfer.plan, pages=transfer.pages), run_id=run_id)
 
 
 async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:

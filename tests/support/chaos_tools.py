@@ -94,7 +94,7 @@ def _record_call(name: str) -> None:
 
 
 def _record_effect(name: str, *, has_key: bool) -> None:
-    key = context().idempotency_key if has_key else f"{context().workflow_id}/{context().attempt}"
+    key = context().idempotency_key if has_key else f"{context().run_id}/{context().attempt}"
     with closing(_connect(_folder())) as database, database:
         database.execute("INSERT INTO attempts VALUES (?, ?)", (key, name))
         database.execute("INSERT OR IGNORE INTO effects VALUES (?, ?)", (key, name))

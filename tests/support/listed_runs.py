@@ -125,14 +125,14 @@ async def check_pages(connection: Connection) -> None:
     await eventually(lambda: _has_run_count(runs, run_filter, len(names)))
     ids_newest_first = [run.run_id for run in await runs.list_runs(run_filter=run_filter)]
     page = await runs.inbox(limit=4, inbox_filter=inbox_filter)
-    requesting_ids = [request.request_ref.workflow_id for request in page.requests]
+    requesting_ids = [request.request_ref.run_id for request in page.requests]
     page_runs, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
     assert sorted(requesting_ids) == sorted(ids_newest_first[:4]) == sorted(run.run_id for run in page_runs)
     # End two runs of the first page, one of them at the cursor, and a run of a later page.
     await end_runs(ids_newest_first[0], ids_newest_first[3], ids_newest_first[5], total=3)
     next_page = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
     open_ids = [ids_newest_first[4], *ids_newest_first[6:]]
-    assert sorted(request.request_ref.workflow_id for request in next_page.requests) == sorted(open_ids)
+    assert sorted(request.request_ref.run_id for request in next_page.requests) == sorted(open_ids)
     later_ids: list[str] = []
     while cursor is not None:
         page_runs, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)

@@ -113,7 +113,7 @@ class ScriptedRun:
         return run_id == RUN or run_id in self.started_ids
 
     async def start(self, request: StartRequest) -> None:
-        self.started_ids.append(str(request.workflow_id))
+        self.started_ids.append(str(request.run_id))
 
     @property
     def feedback(self) -> Any:

@@ -57,7 +57,7 @@ async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float)
         plan = prepare_plan(check_plan(_plan(owner, call_count), runs.tools), {})
         options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
         run = await client_runs.start(StartRequest(plan, options=options))
-        runs.include_in_checks(runs.client.get_workflow_handle(run.workflow_id))
+        runs.include_in_checks(runs.client.get_workflow_handle(run.run_id))
 
 
 async def test_owners_with_a_backlog_are_served_in_proportion_to_their_weights(
@@ -89,8 +89,8 @@ async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, harness: Ca
     plan = prepare_plan(check_plan({"nodes": [call_node("a", "echo", text="x")]}, runs.tools), {})
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
-    runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))
-    run = PythonRuns(runs, harness, tmp_path).handle_of(started_run.workflow_id)
+    runs.include_in_checks(runs.client.get_workflow_handle(started_run.run_id))
+    run = PythonRuns(runs, harness, tmp_path).handle_of(started_run.run_id)
     await asyncio.wait_for(run.result(), 60)
     fork = await run.fork(rerun=["a"])
     runs.include_in_checks(runs.client.get_workflow_handle(fork.id))

@@ -34,7 +34,7 @@ async def fork(
     rerun: Collection[str] = (),
 ) -> tuple[ForkDraft, Handle]:
     """Fork a run as the command `fork` does."""
-    forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
+    forks = Forks(lambda run_id: RunReader(runs.client, run_id), runs.store)
     view = await view_of(runs, handle)
     draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     input_fields = await forks.create_run_input(draft)
@@ -50,7 +50,7 @@ async def fork(
             model=input_fields.model,
         )
     )
-    return draft, await runs.start_raw(message, workflow_id=draft.workflow_id)
+    return draft, await runs.start_raw(message, workflow_id=draft.run_id)
 
 
 def compile_fork(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, Any] | None) -> Any:

@@ -31,10 +31,10 @@ async def test_second_run_with_the_same_id_repeats_the_effects(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     """Guard F4: with keys from the workflow ID, the second run would have no effects."""
-    workflow_id = f"again-{uuid4().hex}"
+    run_id = f"again-{uuid4().hex}"
     message = {"plan": {"nodes": [_keyed_node("a", unique_name)]}}
     for _ in range(2):
-        assert (await document_of(await runs.start_raw(message, workflow_id=workflow_id)))["status"] == "completed"
+        assert (await document_of(await runs.start_raw(message, workflow_id=run_id)))["status"] == "completed"
     assert len(set(harness.effects[unique_name])) == 2
 
 

@@ -127,7 +127,7 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client_runs = ClientRuns(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     run = await client_runs.start(StartRequest(_compile_plan(cached_runs, {"nodes": [call_node("a", "echo")]})))
-    handle = cached_runs.client.get_workflow_handle(run.workflow_id)
+    handle = cached_runs.client.get_workflow_handle(run.run_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
     with pytest.raises(SearchAttributesMissing, match="--name DagwrightState --type Keyword"):
@@ -180,7 +180,7 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs) -
     """Guard F8: the memo of a run is short for any plan."""
     compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [call_node("a", "echo")]})
     run = await client_runs_of(cached_runs).start(StartRequest(compiled))
-    handle = cached_runs.client.get_workflow_handle(run.workflow_id)
+    handle = cached_runs.client.get_workflow_handle(run.run_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()
     assert len(memo[wire.MEMO_TITLE]) <= limits.MAX_SUMMARY_CHARACTERS

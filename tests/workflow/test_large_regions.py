@@ -80,8 +80,8 @@ async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_
         check_plan({**region_plan, "output": f"{{{{n{REGION_NODE_COUNT - 1}.result}}}}"}, runs.tools), {}
     )
     run = await client_runs.start(StartRequest(compiled))
-    assert (await document_of(runs.client.get_workflow_handle(run.workflow_id)))["status"] == "failed"
-    run_filter = RunFilter(title=run.workflow_id, status="failed")
+    assert (await document_of(runs.client.get_workflow_handle(run.run_id)))["status"] == "failed"
+    run_filter = RunFilter(title=run.run_id, status="failed")
 
     async def is_listed() -> bool:
         return bool(await client_runs.list_runs(run_filter=run_filter))
@@ -92,7 +92,7 @@ async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_
     # The ID of the node is in the payload store, which the list of runs does not read.
     expected = ("node_failed", "1 node failed", None)
     assert (listed_run.error.code, listed_run.error.message, listed_run.error.node_id) == expected
-    run_document = await client_runs.document(await client_runs.reader(run.workflow_id).read())
+    run_document = await client_runs.document(await client_runs.reader(run.run_id).read())
     assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 
 

@@ -192,16 +192,16 @@ async def test_fork_that_reruns_a_replan_reuses_the_results_before_the_replan(se
 async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
     snapshot = (await _create_forks(runs).create_run_input(draft)).snapshot
     run_input = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
-    return await runs.start_raw(run_input, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
+    return await runs.start_raw(run_input, workflow_id=draft.run_id, workflow=workflow_type_of(draft.plan))
 
 
-async def _create_draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
+async def _create_draft(runs: Runs, run_id: str, *rerun: str) -> ForkDraft:
     """Create the draft of a fork, as the command `fork` does."""
-    view = await RunReader(runs.client, workflow_id).read()
+    view = await RunReader(runs.client, run_id).read()
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)
     return await _create_forks(runs).draft(view, plan, inputs={}, rerun=rerun)
 
 
 def _create_forks(runs: Runs) -> Forks:
-    return Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
+    return Forks(lambda run_id: RunReader(runs.client, run_id), runs.store)

@@ -215,7 +215,7 @@ async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Docume
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
     node_document = (await hydrated_document(view, runs.store, only_node=task_id))["nodes"].get(task_id)
-    return view.workflow_id.removeprefix(run_id), node_document and bare_node(node_document)
+    return view.run_id.removeprefix(run_id), node_document and bare_node(node_document)
 
 
 async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) -> None:

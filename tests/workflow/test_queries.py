@@ -123,7 +123,7 @@ async def _read_state_values(handle: Handle) -> list[str]:
 
 
 def _create_explainer(runs: Runs) -> RunExplainer:
-    return RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
+    return RunExplainer(lambda run_id: RunReader(runs.client, run_id), runs.store)
 
 
 def _plan_with_nested_sub_plans(gate_name: str) -> dict[str, Any]:

@@ -123,18 +123,18 @@ async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Clie
     assert [note["message"] for note in document["notes"]] == expected
 
 
-async def _delete_run(client: Client, workflow_id: str) -> None:
+async def _delete_run(client: Client, run_id: str) -> None:
     """Delete a run, and wait until the server no longer lists the run."""
-    execution = WorkflowExecution(workflow_id=workflow_id)
+    execution = WorkflowExecution(workflow_id=run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     await client.workflow_service.delete_workflow_execution(request)
 
     async def is_deleted() -> bool:
         # The server takes up to 20 s.
         await asyncio.sleep(0.5)
-        run_ids = [run.id async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
+        run_ids = [run.id async for run in client.list_workflows(f"WorkflowId = '{run_id}'")]
         try:
-            await client.get_workflow_handle(workflow_id).describe()
+            await client.get_workflow_handle(run_id).describe()
         except RPCError as error:
             return not run_ids and error.status is RPCStatusCode.NOT_FOUND
         return False

@@ -36,9 +36,9 @@ class _ReaderFactory:
         self._client = client
         self.count = 0
 
-    def __call__(self, workflow_id: str) -> RunReader:
+    def __call__(self, run_id: str) -> RunReader:
         self.count += 1
-        return RunReader(self._client, workflow_id)
+        return RunReader(self._client, run_id)
 
 
 def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ async def test_subscriber_continues_from_its_cursor(client: Client, cached_runs:
 async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [call_node("a", "echo")]})
     await document_of(handle)
-    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
+    subscriptions = RunSubscriptions(lambda run_id: RunReader(client, run_id))
     assert [update.changed_ids for update in await _read_updates(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
 
 
@@ -164,7 +164,7 @@ async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> l
 async def test_run_can_be_followed_across_executions_from_any_cursor(
     short_history_client: Client, short_history_runs: Runs
 ) -> None:
-    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(short_history_client, workflow_id))
+    subscriptions = RunSubscriptions(lambda run_id: RunReader(short_history_client, run_id))
     handle = await short_history_runs.start(_long_chain_plan())
     subscription = asyncio.create_task(_collect_updates(subscriptions, handle))
     document = await document_of(handle)
@@ -215,16 +215,16 @@ async def test_run_with_many_executions_is_listed_once(short_history_client: Cli
     started_run = await runs.start(
         StartRequest(prepare_plan(check_plan(_long_chain_plan(), short_history_runs.tools), {}))
     )
-    await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
+    await document_of(short_history_client.get_workflow_handle(started_run.run_id))
     first_execution = await short_history_client.get_workflow_handle(
-        started_run.workflow_id, run_id=started_run.execution_id
+        started_run.run_id, run_id=started_run.execution_id
     ).describe()
 
     async def is_listed() -> bool:
-        return bool(await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id, status="completed")))
+        return bool(await runs.list_runs(run_filter=RunFilter(title=started_run.run_id, status="completed")))
 
     await eventually(is_listed)
-    (listed_run,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
+    (listed_run,) = await runs.list_runs(run_filter=RunFilter(title=started_run.run_id))
     expected = ("completed", _CHAIN_NODES, _CHAIN_NODES)
     assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == expected
     assert listed_run.started_at is not None

@@ -67,14 +67,14 @@ async def test_turn_uses_the_at_name_that_an_earlier_turn_set(harness: SessionHa
     first_turn = await harness.sessions.start_turn(
         unique_name, harness.turn(call_node("a", "name_fund", name="Apex"), request="Make it.")
     )
-    session = await harness.wait_for_turn_end(unique_name, first_turn.workflow_id)
+    session = await harness.wait_for_turn_end(unique_name, first_turn.run_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     second_turn = await harness.sessions.start_turn(
         unique_name, harness.turn(call_node("b", "echo", value="@cbu"), request="And that.")
     )
-    document = await document_of(harness.client.get_workflow_handle(second_turn.workflow_id))
+    document = await document_of(harness.client.get_workflow_handle(second_turn.run_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
-    session = await harness.wait_for_turn_end(unique_name, second_turn.workflow_id)
+    session = await harness.wait_for_turn_end(unique_name, second_turn.run_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
     assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
     await eventually(lambda: _is_idle_on_server(harness, unique_name))
@@ -105,8 +105,8 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
         return await harness.turn(call_node("b", "echo", value=1))(session)
 
     first_turn = await harness.sessions.start_turn(unique_name, long_turn)
-    session = await harness.wait_for_turn_end(unique_name, first_turn.workflow_id)
-    document = await document_of(harness.client.get_workflow_handle(first_turn.workflow_id))
+    session = await harness.wait_for_turn_end(unique_name, first_turn.run_id)
+    document = await document_of(harness.client.get_workflow_handle(first_turn.run_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [turn] = session.turns
     assert turn.response_ref is not None
@@ -114,7 +114,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     [full_turn] = (await harness.sessions.with_full_answers(session)).turns
     assert full_turn.answer == "x" * 20_000
     second_turn = await harness.sessions.start_turn(unique_name, prepare_next_turn)
-    await harness.wait_for_turn_end(unique_name, second_turn.workflow_id)
+    await harness.wait_for_turn_end(unique_name, second_turn.run_id)
     [answer] = answers
     assert answer is not None
     assert (encoded_size(answer) > MAX_RESPONSE_BYTES - 10, CUT_MARK in answer, answer[-9:]) == (True, True, "x" * 9)
@@ -144,18 +144,18 @@ async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(
         for _ in range(2)
     ]
     await eventually(lambda: len(busy_requests) == 2)
-    with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.workflow_id}'") as error:
+    with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.run_id}'") as error:
         await harness.sessions.start_turn(unique_name, harness.turn(call_node("c", "echo", value=1)))
-    assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.workflow_id)
+    assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.run_id)
     harness.tool_harness.open(unique_name)
-    run_ids = [(await task).workflow_id for task in later_starts]
+    run_ids = [(await task).run_id for task in later_starts]
     for run_id in run_ids:
         document = await document_of(harness.client.get_workflow_handle(run_id))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
         await harness.wait_for_turn_end(unique_name, run_id)
     session = (await harness.sessions.find(unique_name)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
-    assert {turn.run_id for turn in session.turns} == {first_turn.workflow_id, *run_ids}
+    assert {turn.run_id for turn in session.turns} == {first_turn.run_id, *run_ids}
     start_times = [turn.started_at or "" for turn in session.turns][1:]
     assert all(start >= (turn.ended_at or "z") for start, turn in zip(start_times, session.turns, strict=False))
     await harness.close(unique_name)
@@ -167,10 +167,10 @@ async def test_repeated_start_of_a_turn_returns_its_run(harness: SessionHarness,
     first_start, second_start = await asyncio.gather(
         *(harness.sessions.start_turn(unique_name, prepare, run_id=run_id, on_busy=lambda turn: None) for _ in range(2))
     )
-    assert first_start.workflow_id == second_start.workflow_id == run_id
+    assert first_start.run_id == second_start.run_id == run_id
     session = await harness.wait_for_turn_end(unique_name, run_id)
     repeated_start = await harness.sessions.start_turn(unique_name, prepare, run_id=run_id)
-    assert (repeated_start.workflow_id, repeated_start.is_new) == (run_id, False)
+    assert (repeated_start.run_id, repeated_start.is_new) == (run_id, False)
     assert (await harness.sessions.find(unique_name)).session == session
     assert len(session.turns) == 1
     handle = harness.client.get_workflow_handle(session_id(unique_name))
@@ -211,7 +211,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(
     )
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, harness.runs.tools), {})
-    await harness.client_runs.start(StartRequest(compiled, plan, workflow_id=separate_run_id))
+    await harness.client_runs.start(StartRequest(compiled, plan, run_id=separate_run_id))
     with pytest.raises(RunIdInUse) as error:
         await start_turn(owner_name, separate_run_id)
     assert f"belongs to a run outside of sessions, not to a run of the session {owner_name!r}" in str(error.value)
@@ -226,7 +226,7 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
     harness: SessionHarness, unique_name: str, channel: str
 ) -> None:
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
-    handle = harness.client.get_workflow_handle(started_turn.workflow_id)
+    handle = harness.client.get_workflow_handle(started_turn.run_id)
     await eventually(lambda: unique_name in harness.tool_harness.entered)
     match channel:
         case "signal":
@@ -265,7 +265,7 @@ async def test_terminated_session_reports_the_run_state_of_its_last_turn(
     (turn,) = (await harness.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
     harness.tool_harness.open(unique_name)
-    await harness.client.get_workflow_handle(started_turn.workflow_id).result()
+    await harness.client.get_workflow_handle(started_turn.run_id).result()
     view = await harness.sessions.find(unique_name)
     (turn,) = view.session.turns
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
@@ -368,14 +368,14 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(
         return PreparedTurn("Do it.", await harness.client_runs.encode(start))
 
     started_turn = await harness.sessions.start_turn(unique_name, prepare)
-    await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)
+    await harness.wait_for_turn_end(unique_name, started_turn.run_id)
     expected: dict[str, dict[str, Any]] = {
-        started_turn.workflow_id: {
+        started_turn.run_id: {
             "DagwrightTitle": unique_name,
             "DagwrightTemplate": "nightly",
             "DagwrightTags": ["env=test", "team=blue"],
         },
-        f"{started_turn.workflow_id}/a": {"DagwrightTitle": f"{unique_name} child"},
+        f"{started_turn.run_id}/a": {"DagwrightTitle": f"{unique_name} child"},
     }
     for run_id, attributes in expected.items():
         pairs = (await harness.client.get_workflow_handle(run_id).describe()).typed_search_attributes.search_attributes
@@ -405,22 +405,22 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
     assert error.value.code == "session_busy"
     harness.tool_harness.open(unique_name)
     result = await ended_session.result()
-    assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started_turn.workflow_id)
+    assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started_turn.run_id)
     assert (await harness.sessions.find(unique_name)).to_json()["status"] == "ended"
     assert (await harness.sessions.read(unique_name)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
         await harness.sessions.end(unique_name)
     new_turn = await harness.sessions.start_turn(unique_name, harness.turn(call_node("c", "echo", value="@cbu")))
-    document = await document_of(harness.client.get_workflow_handle(new_turn.workflow_id))
+    document = await document_of(harness.client.get_workflow_handle(new_turn.run_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
-    await harness.wait_for_turn_end(unique_name, new_turn.workflow_id)
+    await harness.wait_for_turn_end(unique_name, new_turn.run_id)
     await harness.close(unique_name)
 
 
 async def test_client_rejects_a_run_with_the_id_of_a_session(harness: SessionHarness, unique_name: str) -> None:
     compiled = prepare_plan(check_plan({"nodes": [call_node("a", "echo", value=1)]}, harness.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
-        await harness.client_runs.start(StartRequest(compiled, workflow_id=session_id(unique_name)))
+        await harness.client_runs.start(StartRequest(compiled, run_id=session_id(unique_name)))
     # A Temporal client can start such a run.
     encoded_request = await harness.client_runs.encode(StartRequest(compiled))
     await harness.client.start_workflow(
@@ -443,7 +443,7 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_na
         started_turn = await harness.sessions.start_turn(
             unique_name, harness.turn(call_node("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
-        session = await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)
+        session = await harness.wait_for_turn_end(unique_name, started_turn.run_id)
         execution_ids.append((await harness.sessions.find(unique_name)).execution_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
@@ -458,7 +458,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
     started_turn = await _start_turn_and_continue_as_new(harness, unique_name, monkeypatch)
-    await harness.client.get_workflow_handle(started_turn.workflow_id).terminate("gone")
+    await harness.client.get_workflow_handle(started_turn.run_id).terminate("gone")
     await _wait_until_idle(harness, unique_name)
     (turn,) = (await harness.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
@@ -473,14 +473,14 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
     started_turn = await _start_turn_and_continue_as_new(harness, unique_name, monkeypatch)
     session = (await harness.sessions.find(unique_name)).session
-    assert (session.status, session.turns[0].run_id) == ("running", started_turn.workflow_id)
+    assert (session.status, session.turns[0].run_id) == ("running", started_turn.run_id)
 
     async def has_timer() -> bool:
         return (await _count_events_by_kind(harness, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
     await eventually(has_timer)
     harness.tool_harness.open(unique_name)
-    assert [*(await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
+    assert [*(await harness.wait_for_turn_end(unique_name, started_turn.run_id)).names] == ["cbu"]
     next_turn = await harness.sessions.start_turn(
         unique_name, harness.turn(call_node("c", "hold", name=f"{unique_name} 2"))
     )
@@ -488,7 +488,7 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     counts = await _count_events_by_kind(harness, unique_name)
     assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
     harness.tool_harness.open(f"{unique_name} 2")
-    await harness.wait_for_turn_end(unique_name, next_turn.workflow_id)
+    await harness.wait_for_turn_end(unique_name, next_turn.run_id)
     await harness.sessions.end(unique_name)
 
 
@@ -545,5 +545,5 @@ async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_on
         await client.get_workflow_handle(session_id(unique_name)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started_turn = await harness.sessions.start_turn(unique_name, prepare, run_id=f"{unique_name} run")
-        assert len((await harness.wait_for_turn_end(unique_name, started_turn.workflow_id)).turns) == 1
+        assert len((await harness.wait_for_turn_end(unique_name, started_turn.run_id)).turns) == 1
         await harness.close(unique_name)

@@ -137,7 +137,7 @@ async def test_plan_of_an_encrypting_application_can_be_listed_explained_and_ans
 
         async def is_in_the_inbox() -> bool:
             page = await runs.inbox(limit=1_000)
-            return [request.id for request in page.requests if request.request_ref.workflow_id == run_id] == ["approve"]
+            return [request.id for request in page.requests if request.request_ref.run_id == run_id] == ["approve"]
 
         await eventually(is_in_the_inbox)
         view = await runs.reader(run_id).read()

@@ -73,24 +73,24 @@ class FeedbackClient:
         self._has_search_attributes = not connection.missing_search_attributes
         self._timeout_s = timeout_s
 
-    async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
+    async def requests_of(self, run_id: str) -> list[OpenRequest]:
         """Return the open requests of a run and of its sub-plans, oldest first.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        view = await self._open_reader(workflow_id).read()
+        view = await self._open_reader(run_id).read()
         run_requests = _requests_of_run(view)
         if not has_sub_plans(view):
             return run_requests
-        return _by_age([*run_requests, *await self.requests_of_sub_plans(workflow_id)])
+        return _by_age([*run_requests, *await self.requests_of_sub_plans(run_id)])
 
-    async def requests_of_sub_plans(self, workflow_id: str) -> list[OpenRequest]:
+    async def requests_of_sub_plans(self, run_id: str) -> list[OpenRequest]:
         """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
-        description = await self._client.get_workflow_handle(workflow_id).describe()
+        description = await self._client.get_workflow_handle(run_id).describe()
         memo = await description.memo()
         # The run may be a sub-plan itself; its own sub-plans have the same root.
-        root_run_id, path = root_in(memo) or workflow_id, path_in(memo)
+        root_run_id, path = root_in(memo) or run_id, path_in(memo)
         query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
         if self._has_search_attributes:
             query += (
@@ -112,7 +112,7 @@ class FeedbackClient:
             with suppress(RunNotFound):
                 async with slots:
                     requests = _requests_of_run(await self._open_reader(run.id).read())
-                return [with_path(request, workflow_id, run_path[len(path) :]) for request in requests]
+                return [with_path(request, run_id, run_path[len(path) :]) for request in requests]
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]
@@ -139,8 +139,8 @@ class FeedbackClient:
         if (problem := size_problem(answer.content)) is not None:
             # The server accepts 2 MiB. For a larger message, the client library raises an error that looks like a bug.
             raise FeedbackRejected(problem)
-        workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request_id)
-        handle, reader = self._client.get_workflow_handle(workflow_id), self._open_reader(workflow_id)
+        run_id, message = request_ref.run_id, answer.to_json(request_ref.request_id)
+        handle, reader = self._client.get_workflow_handle(run_id), self._open_reader(run_id)
         try:
             return await send_message(handle, _ANSWER, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
@@ -149,7 +149,7 @@ class FeedbackClient:
             await _check_exists(handle)
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            raise RunClosed(f"the run {workflow_id!r} has ended") from None
+            raise RunClosed(f"the run {run_id!r} has ended") from None
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         """Return the next request that a lookup opens after the answer to a request; `None` if it opens none.
@@ -157,16 +157,16 @@ class FeedbackClient:
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
         """
-        reader = self._open_reader(request_ref.workflow_id)
+        reader = self._open_reader(request_ref.run_id)
         # The accepted answer may end the run and its local server, so errors are ignored.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while (next_request := following_request(await reader.read(), request_ref.request_id)) is None:
                     await asyncio.sleep(_POLL_INTERVAL_S)
-                return next_request.to_json(request_ref.workflow_id) if isinstance(next_request, Request) else None
+                return next_request.to_json(request_ref.run_id) if isinstance(next_request, Request) else None
         return None
 
-    async def request_ref_of(self, workflow_id: str, request_id: str) -> RequestRef:
+    async def request_ref_of(self, run_id: str, request_id: str) -> RequestRef:
         """Return the location of a request, whether or not it is open: it may be closed, or be opened later.
 
         Args:
@@ -178,30 +178,28 @@ class FeedbackClient:
             ItemNotNamed: the path leads through a node with a sub-plan for each item and names no item.
         """
         if "/" not in request_id:
-            return RequestRef(workflow_id, request_id)
-        view = await self._open_reader(workflow_id).read()
+            return RequestRef(run_id, request_id)
+        view = await self._open_reader(run_id).read()
         if view.scheduler is None:
-            return RequestRef(workflow_id, request_id)
+            return RequestRef(run_id, request_id)
         if (sub_plan := sub_plan_of_path(view.scheduler, request_id)) is None:
-            return RequestRef(workflow_id, request_id)
+            return RequestRef(run_id, request_id)
         task_id, rest = sub_plan
-        child = self._client.get_workflow_handle(
-            child_workflow_id(workflow_id, last_call_id(view.scheduler.state, task_id))
-        )
+        child = self._client.get_workflow_handle(child_workflow_id(run_id, last_call_id(view.scheduler.state, task_id)))
         try:
             await _check_exists(child)
         except RunNotFound:
             if view.scheduler.state.node_of(task_id).for_each is not None:
-                raise await self._item_not_named_error(workflow_id, task_id, rest) from None
+                raise await self._item_not_named_error(run_id, task_id, rest) from None
             raise FeedbackRejected(
-                f"the sub-plan {task_id!r} of the run {workflow_id!r} has not started; try again when it has"
+                f"the sub-plan {task_id!r} of the run {run_id!r} has not started; try again when it has"
             ) from None
         return await self.request_ref_of(child.id, rest)
 
-    async def _item_not_named_error(self, workflow_id: str, node_id: str, rest: str) -> ItemNotNamed:
+    async def _item_not_named_error(self, run_id: str, node_id: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [
-            request.id for request in requests_of_node(await self.requests_of(workflow_id), f"{node_id}/{rest}")
+            request.id for request in requests_of_node(await self.requests_of(run_id), f"{node_id}/{rest}")
         ]
         open_text = f"; open requests are {join_first(open_requests, _MAX_LISTED)}" if open_requests else ""
         return ItemNotNamed(
@@ -230,7 +228,7 @@ def _requests_of_run(view: RunView) -> list[OpenRequest]:
     for document in requests_in(view):
         # Requests for the inputs of the run belong to no node.
         node_id = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
-        request_ref = RequestRef(view.workflow_id, str(document["request_id"]))
+        request_ref = RequestRef(view.run_id, str(document["request_id"]))
         open_requests.append(OpenRequest(document, request_ref, str(node_id), title=view.title))
     return open_requests
 

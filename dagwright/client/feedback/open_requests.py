@@ -30,7 +30,7 @@ class ItemNotNamed(FeedbackRejected):
 class RequestRef:
     """Location of a request: the run with the request, which may be a sub-plan, and the request ID in that run."""
 
-    workflow_id: str
+    run_id: str
     request_id: str
 
 
@@ -99,7 +99,7 @@ def with_path(request: OpenRequest, run_id: str, tasks: Sequence[str]) -> OpenRe
     """Return a request of a sub-plan with the path from a parent run.
 
     Args:
-        run_id: workflow ID of the parent run.
+        run_id: ID of the parent run.
         tasks: tasks on the path, outermost first; empty for a request of the run itself.
     """
     path = "".join(f"{task}/" for task in tasks)
@@ -124,7 +124,7 @@ def requests_in(view: "RunView") -> list[dict[str, Any]]:
     """Return the open requests of a run itself, in the order in which they were opened."""
     if view.scheduler is None or view.is_closed:
         return []
-    return [request.to_json(view.workflow_id) for request in view.scheduler.features.feedback.requests.open.values()]
+    return [request.to_json(view.run_id) for request in view.scheduler.features.feedback.requests.open.values()]
 
 
 def has_sub_plans(view: "RunView") -> bool:
@@ -146,8 +146,8 @@ def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
     """Return one location for each run with requests of a node: the request, or the node if there are several."""
     requests_by_run: dict[str, list[OpenRequest]] = {}
     for request in requests:
-        requests_by_run.setdefault(request.request_ref.workflow_id, []).append(request)
+        requests_by_run.setdefault(request.request_ref.run_id, []).append(request)
     return [
-        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node_id)
-        for workflow_id, open_requests in requests_by_run.items()
+        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(run_id, open_requests[0].node_id)
+        for run_id, open_requests in requests_by_run.items()
     ]

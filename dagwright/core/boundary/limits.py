@@ -176,7 +176,7 @@ CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""
 MAX_ACTIVITY_ID_BYTES = 200
 """Longest part of an activity ID that names its node or call; a longer part is cut and gets a hash."""
-MAX_WORKFLOW_ID_BYTES = 200
+MAX_RUN_ID_BYTES = 200
 """Longest id that a user may give a run; sub-plans append their path, and Temporal accepts 1,000 bytes."""
 MAX_CHILD_ID_BYTES = 900
 """Longest workflow ID of a sub-plan, which contains the ID of its parent; a longer ID is cut and gets a hash."""
@@ -231,10 +231,10 @@ def activity_id(task_id: str) -> str:
     return short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES)
 
 
-def child_workflow_id(workflow_id: str, task_id: str) -> str:
+def child_workflow_id(run_id: str, task_id: str) -> str:
     """Return the workflow id of a sub-plan. A slash in the task id is written %2F, so that ids never collide."""
     name = task_id.replace("%", "%25").replace("/", "%2F")
-    return short_id(f"{workflow_id}/{name}", max_bytes=MAX_CHILD_ID_BYTES)
+    return short_id(f"{run_id}/{name}", max_bytes=MAX_CHILD_ID_BYTES)
 
 
 def summary_of(text: str) -> str:

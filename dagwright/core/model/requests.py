@@ -145,7 +145,7 @@ class Request:
         """Reason why the node waits, such as `waits for ann: Publish it?`."""
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
 
-    def to_json(self, workflow_id: str) -> dict[str, Any]:
+    def to_json(self, run_id: str) -> dict[str, Any]:
         """Return the JSON form for documents."""
         document: dict[str, Any] = {
             "request_id": self.id,
@@ -157,7 +157,7 @@ class Request:
             "assignee": self.assignee,
             "opened_at": format_time(self.opened_at),
             "deadline": None if self.deadline_at is None else format_time(self.deadline_at),
-            "run_id": workflow_id,
+            "run_id": run_id,
             "purpose": self.purpose,
             "multiple": self.multiple,
             "allow_text": self.allow_text,

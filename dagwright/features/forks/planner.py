@@ -37,7 +37,7 @@ class Source:
         is_open: whether the run is still running.
     """
 
-    workflow_id: str
+    run_id: str
     scope: str
     is_open: bool
 
@@ -226,7 +226,7 @@ class _ResultCollector:
             partial=record.partial,
             message=record.message,
             tool_version=record.tool_version,
-            produced_by=record.reused or {"run_id": self._source.workflow_id, "node_id": task_id},
+            produced_by=record.reused or {"run_id": self._source.run_id, "node_id": task_id},
         )
 
     def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:
@@ -236,7 +236,7 @@ class _ResultCollector:
             return None
         advice = "add it to `rerun` to run it again"
         if record.status is NodeStatus.RUNNING and self._source.is_open:
-            return f"{task_id!r} is a write that is running in {self._source.workflow_id!r}: let it end, or {advice}"
+            return f"{task_id!r} is a write that is running in {self._source.run_id!r}: let it end, or {advice}"
         is_unknown = record.error is not None and record.error.code == "outcome_unknown"
         if is_unknown or (record.status is NodeStatus.CANCELLED and record.attempts):
             return f"it is unknown whether {task_id!r} has had its effect: check it, and {advice}"

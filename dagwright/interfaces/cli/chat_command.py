@@ -360,7 +360,7 @@ class Chat:
 
     async def _run_turn(self, run_id: str, message: str) -> int:
         resources = self._resources
-        ask_request = replace(self._ask_request, text=message, workflow_id=run_id, session=self._session_name)
+        ask_request = replace(self._ask_request, text=message, run_id=run_id, session=self._session_name)
         reject_lone_surrogates(ask_request)
         turn_request = TurnRequest(
             self._session_name,

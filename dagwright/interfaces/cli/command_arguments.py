@@ -18,7 +18,7 @@ _FILE_FIELDS = frozenset(
 class ShowArguments:
     """Arguments of the commands that show a run."""
 
-    workflow_id: str
+    run_id: str
     is_full: bool = False
     has_worker: bool = True
     format: str = "mermaid"
@@ -30,7 +30,7 @@ class ShowArguments:
 class RunActionArguments:
     """Arguments of `cancel`, `pause` and `resume`."""
 
-    workflow_id: str
+    run_id: str
     reason: str | None
     by: str | None
 
@@ -39,7 +39,7 @@ class RunActionArguments:
 class LimitsArguments:
     """Arguments of `limits` and `policy`. `deadline` is an unparsed duration or `none`; `budget` is unparsed text."""
 
-    workflow_id: str
+    run_id: str
     max_parallel: int | None = None
     deadline: str | None = None
     budget: str | None = None
@@ -57,7 +57,7 @@ class NodeActionArguments:
         includes_branch: also cancel the nodes that cannot run without this node.
     """
 
-    workflow_id: str
+    run_id: str
     node: str
     arguments: str | None = None
     result: str | None = None
@@ -70,7 +70,7 @@ class NodeActionArguments:
 class AddNodesArguments:
     """Arguments of `add-nodes`."""
 
-    workflow_id: str
+    run_id: str
     file: str
     by: str | None = None
 

@@ -35,7 +35,7 @@ def explain(arguments: ShowArguments, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
             try:
-                explanation = await namespace_runs(connection, settings).explain(arguments.workflow_id, arguments.node)
+                explanation = await namespace_runs(connection, settings).explain(arguments.run_id, arguments.node)
             except NodeNotFound as error:
                 raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
@@ -56,7 +56,7 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
     else:
         status = explanation.view.status
         verb = "has" if status == "failed" else "is"
-        yield f"{explanation.view.workflow_id} {verb} {status.replace('_', ' ')}"
+        yield f"{explanation.view.run_id} {verb} {status.replace('_', ' ')}"
         if (error_text := explanation.unexplained_error()) is not None:
             yield error_text
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
@@ -66,7 +66,7 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
         if not start_reasons and not requests_outside_chain:
             yield explanation.describe(short_time)
         for open_request in requests_outside_chain[:_REQUESTS_SHOWN]:
-            request = open_request.to_json(explanation.view.workflow_id)
+            request = open_request.to_json(explanation.view.run_id)
             yield f"{open_request.id} {open_request.waiting_reason.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_command(request)}"

@@ -149,13 +149,13 @@ def _feedback(answer_arguments: AnswerArguments, nodes: Sequence[Any], output: O
     async def read_requests(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             feedback_client = FeedbackClient(connection, partial(RunReader, connection.client))
-            requests.extend(await feedback_client.requests_of(answer_arguments.workflow_id))
+            requests.extend(await feedback_client.requests_of(answer_arguments.run_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             answer = Answer(content, author_name(answer_arguments.by), answer_arguments.note)
-            read_extra_content = partial(_added_nodes_content, connection, answer_arguments.workflow_id, nodes)
+            read_extra_content = partial(_added_nodes_content, connection, answer_arguments.run_id, nodes)
             feedback_client = FeedbackClient(connection, partial(RunReader, connection.client))
             outcome = await send_answer(feedback_client, targets[0], answer, read_extra_content=read_extra_content)
             following_request = await next_request(feedback_client, outcome)
@@ -168,21 +168,21 @@ def _feedback(answer_arguments: AnswerArguments, nodes: Sequence[Any], output: O
         if nodes and len(chosen_requests) > 1:
             request_ids = join_request_ids([request.document for request in chosen_requests], limit=_MAX_LISTED)
             raise CommandError(f"nodes can be added only once; answer one of {request_ids} with --nodes")
-        targets.append(AnswerTarget.of(answer_arguments.workflow_id, chosen_requests))
+        targets.append(AnswerTarget.of(answer_arguments.run_id, chosen_requests))
         # The dialog is not in the event loop: there, Ctrl-C would take effect only at the end of the dialog.
         content = content or _ask_for_answer(chosen_requests, output)
     else:
-        targets.append(AnswerTarget(answer_arguments.workflow_id, answer_arguments.request))
+        targets.append(AnswerTarget(answer_arguments.run_id, answer_arguments.request))
     return run_async(send, output)
 
 
 async def _added_nodes_content(
-    connection: Connection, workflow_id: str, nodes: Sequence[Any], request_ref: RequestRef
+    connection: Connection, run_id: str, nodes: Sequence[Any], request_ref: RequestRef
 ) -> Mapping[str, Any]:
     if not nodes:
         return {}
     settings = command_settings()
-    references = await namespace_runs(connection, settings).tools_of(workflow_id)
+    references = await namespace_runs(connection, settings).tools_of(run_id)
     toolset = load_toolset(settings, references)
     await publish_cards(toolset.store, toolset.agents)
     tools = toolset.declarations()
@@ -202,7 +202,7 @@ def _print_outcome(
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(run_outcome(answer_arguments.workflow_id, message, ok=outcome.is_accepted))
+        output.document(run_outcome(answer_arguments.run_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
         output.print(message)
         for line in (
@@ -222,7 +222,7 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
     Raises:
         CommandError: the named request is not open, no request is open, or several are open and none is named.
     """
-    run_text = f"the run {answer_arguments.workflow_id!r:.200}"
+    run_text = f"the run {answer_arguments.run_id!r:.200}"
     try:
         chosen_requests = choose_requests(requests, answer_arguments.request, for_all=answer_arguments.is_for_all)
     except NoOpenRequest:

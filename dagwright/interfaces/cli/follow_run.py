@@ -29,9 +29,9 @@ def _is_never_done(_: Sequence[Request]) -> bool:
 class RunFollower:
     """Follows a run to its end and shows its progress."""
 
-    def __init__(self, runs: "Runs", client: Client, workflow_id: str, *, output: Output) -> None:
-        self._runs, self._workflow_id = runs, workflow_id
-        self._moments = follow(runs, workflow_id)
+    def __init__(self, runs: "Runs", client: Client, run_id: str, *, output: Output) -> None:
+        self._runs, self._run_id = runs, run_id
+        self._moments = follow(runs, run_id)
         self._lost_calls = LostCalls(client)
         self._output = output
         self._line_writer = LineWriter(output.print)
@@ -52,7 +52,7 @@ class RunFollower:
             with LiveDisplay(self._output.console) as display, self._show_streamed_answer(display):
                 return await self._follow_until(is_done, display.show)
         if self._output.is_json:
-            return await wait_for_end(self._runs, self._workflow_id)
+            return await wait_for_end(self._runs, self._run_id)
         return await self._follow_until(is_done, self._line_writer.show)
 
     async def _follow_until(
@@ -82,7 +82,7 @@ class RunFollower:
         delivered_text = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered_text)) as parts:
+            async with aclosing(self._runs.token_streams.parts(self._run_id, delivered_text)) as parts:
                 async for _ in parts:
                     display.show_answer(delivered_text.text)
 

@@ -44,14 +44,14 @@ def fork(arguments: ForkArguments, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             runs = namespace_runs(connection, settings)
-            tools = await runs.tools_of(arguments.workflow_id)
+            tools = await runs.tools_of(arguments.run_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)
             await check_store(connection.client, store, task_queue=settings.task_queue)
             forks = Forks(runs.reader, store)
             try:
                 toolset = load_toolset(settings, tools)
                 draft = await draft_fork(
-                    arguments.workflow_id,
+                    arguments.run_id,
                     _fork_changes(arguments),
                     runs=runs,
                     forks=forks,
@@ -125,16 +125,16 @@ def _join_ids(ids: Sequence[str], *, limit: int) -> str:
 
 def _print_fork(draft: ForkDraft, fork_run: StartedRun, output: Output) -> None:
     outcome = "was forked" if fork_run.is_new else "was already forked in this way"
-    message = f"{outcome} as {fork_run.workflow_id}; `dagwright watch {fork_run.workflow_id}` runs and follows the fork"
+    message = f"{outcome} as {fork_run.run_id}; `dagwright watch {fork_run.run_id}` runs and follows the fork"
     if output.is_json:
-        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": fork_run.workflow_id}
+        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": fork_run.run_id}
         output.document({**document, "difference": draft.to_json()})
     else:
         output.print(f"{draft.origin} {message}")
 
 
 def _print_problems(arguments: ForkArguments, invalid: PlanInvalid, output: Output) -> None:
-    source = PlanSource(arguments.plan or arguments.workflow_id, None, invalid)
+    source = PlanSource(arguments.plan or arguments.run_id, None, invalid)
     if output.is_json:
         output.document(invalid_plan_document(source, invalid))
     for line in problem_lines(source, invalid):

@@ -94,7 +94,7 @@ class AskRequest:
             help="Do not ask at the terminal; at the limit of --budget, finish with the results so far.",
         ),
     ] = False
-    workflow_id: Annotated[
+    run_id: Annotated[
         str | None,
         typer.Option(
             "--id", metavar="ID", help="Run ID; an existing run with this ID and the same request is continued."

@@ -38,7 +38,7 @@ def limits(arguments: LimitsArguments, output: Output) -> int:
         new_limits["budget"] = parse_new_limits(arguments.budget)
     if not new_limits:
         return _show(arguments, output, to_document=limits_to_json, to_text=_limits_text)
-    return send(arguments.workflow_id, Command.set_limits(new_limits), author_of(arguments), output)
+    return send(arguments.run_id, Command.set_limits(new_limits), author_of(arguments), output)
 
 
 def policy(arguments: LimitsArguments, output: Output) -> int:
@@ -49,7 +49,7 @@ def policy(arguments: LimitsArguments, output: Output) -> int:
     """
     if (new_policy := read_policy(arguments.policy_file)) is None:
         return _show(arguments, output, to_document=policy_to_json, to_text=_policy_text)
-    return send(arguments.workflow_id, Command.set_policy(new_policy.to_json()), author_of(arguments), output)
+    return send(arguments.run_id, Command.set_policy(new_policy.to_json()), author_of(arguments), output)
 
 
 def _parse_deadline(text: str) -> str | None:
@@ -73,9 +73,9 @@ def _show(
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
-            scheduler = await read_scheduler(RunReader(connection.client, arguments.workflow_id))
+            scheduler = await read_scheduler(RunReader(connection.client, arguments.run_id))
         if output.is_json:
-            output.document({"run_id": arguments.workflow_id, **to_document(scheduler)})
+            output.document({"run_id": arguments.run_id, **to_document(scheduler)})
         output.print(to_text(scheduler))
         return ExitCode.COMPLETED
 

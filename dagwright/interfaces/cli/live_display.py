@@ -115,7 +115,7 @@ def _header(view: "RunView", *, now: float) -> Table:
     header.add_column(no_wrap=True)
     elapsed_s = (view.ended_at or now) - view.started_at if view.started_at is not None else None
     header.add_row(
-        _cut(one_line(view.title or view.workflow_id), style="bold"),
+        _cut(one_line(view.title or view.run_id), style="bold"),
         Text.assemble(
             (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
             ("" if elapsed_s is None else f"  {format_elapsed_time(max(0.0, elapsed_s))}", "dim"),

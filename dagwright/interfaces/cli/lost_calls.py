@@ -56,7 +56,7 @@ class LostCalls:
         return lost_call if lost_call is not None and is_same_attempt else call
 
     async def _find_lost_calls(self, view: "RunView") -> Mapping[str, PendingCall]:
-        handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.execution_id)
+        handle = self._client.get_workflow_handle(view.run_id, run_id=view.execution_id)
         try:
             description = await handle.describe()
         except RPCError:

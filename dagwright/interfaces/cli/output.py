@@ -152,9 +152,9 @@ def indented_value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def run_outcome(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
+def run_outcome(run_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
     """Return the document of a command that changes a run; `ok` is false if the run rejected the change."""
-    return {"run_id": workflow_id, "ok": ok, "message": message}
+    return {"run_id": run_id, "ok": ok, "message": message}
 
 
 def _escape_unencodable(text: str) -> str:

@@ -45,7 +45,7 @@ class InboxArguments:
 class AnswerArguments:
     """Arguments of `feedback`. `data` and `arguments` are JSON texts, `nodes` is a file."""
 
-    workflow_id: RunId
+    run_id: RunId
     request: Annotated[
         str | None,
         typer.Argument(

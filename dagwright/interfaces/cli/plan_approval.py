@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 EDIT = frozenset({"e", "edit"})
 
 
-async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) -> None:
+async def approve_on_terminal(runs: "Runs", run_id: str, output: Output) -> None:
     """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
     output.print("the model is planning…")
     answered_ids: set[str] = set()
-    async for view in runs.reader(workflow_id).follow():
+    async for view in runs.reader(run_id).follow():
         for request in requests_in(view):
             if _is_about_plan(request["node_id"]) and request["request_id"] not in answered_ids:
                 answered_ids.add(request["request_id"])
                 output.print(request["prompt"])
                 content = await _ask_approval(_approval_arguments(view, request["node_id"]), output)
                 try:
-                    request_ref = RequestRef(workflow_id, request["request_id"])
+                    request_ref = RequestRef(run_id, request["request_id"])
                     output.print(await runs.feedback.answer(request_ref, Answer(content, account_name())))
                 except FeedbackRejected as rejection:
                     output.log(one_line(str(rejection)))

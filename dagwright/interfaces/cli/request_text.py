@@ -164,11 +164,9 @@ def _budget_example(schema: Mapping[str, Any]) -> Any:
 _BUDGET_EXAMPLES: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50, "time": "30m"}
 
 
-def inputs_command(workflow_id: str, schema: Mapping[str, Any]) -> str:
+def inputs_command(run_id: str, schema: Mapping[str, Any]) -> str:
     """Return the command that gives a run its missing inputs."""
-    return _example_answer_command(
-        {"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema}
-    )
+    return _example_answer_command({"run_id": run_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
 
 
 _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "array": [], "object": {}, "null": None}

@@ -70,7 +70,7 @@ def _follow_run_with_missing_tools(
 
     The plan is rejected if it has problems other than missing tools, or if it has no run.
     """
-    if arguments.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
+    if arguments.run_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
         print_problems(arguments, invalid, output)
         return ExitCode.REJECTED
     title = default_title(arguments)
@@ -78,7 +78,7 @@ def _follow_run_with_missing_tools(
         start_request = prepare_run(replace(arguments, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
         async def find_run(runs: "Runs") -> StartedRun:
-            existing_run = await runs.find(replace(start_request, workflow_id=arguments.workflow_id, title=title))
+            existing_run = await runs.find(replace(start_request, run_id=arguments.run_id, title=title))
             if existing_run is None:
                 raise invalid
             return existing_run
@@ -107,7 +107,7 @@ class StartOptions(Protocol):
     """The options of a command that concern the start of its run."""
 
     @property
-    def workflow_id(self) -> str | None:
+    def run_id(self) -> str | None:
         """Run ID, if given."""
 
     @property
@@ -145,14 +145,14 @@ class FollowedRun:
         is_new: this command started the run; a background worker may have finished it already.
     """
 
-    workflow_id: str
+    run_id: str
     suffix: str = ""
     is_new: bool = False
 
     def first_line(self, *, has_ended: bool) -> str:
         """Return the first line about the run."""
         message = " has already ended" if has_ended and not self.is_new else self.suffix
-        return f"run {self.workflow_id}{message}"
+        return f"run {self.run_id}{message}"
 
 
 def start_and_follow(
@@ -174,7 +174,7 @@ def start_and_follow(
     output = presentation.output
 
     async def start_run(runs: "Runs") -> StartedRun:
-        return await runs.start(replace(start_request, workflow_id=start_options.workflow_id, title=title))
+        return await runs.start(replace(start_request, run_id=start_options.run_id, title=title))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset) as connection:
@@ -184,9 +184,9 @@ def start_and_follow(
                 return print_detached_run(started_run, start_request, connection, output=output)
             if start_options.keeps_server:
                 LocalServer(settings).keep_running()
-            interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
+            interrupt_handling.text = interrupt_message(started_run.run_id, connection, settings)
             message = "" if started_run.is_new else " already exists with the same plan; continuing it"
-            followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
+            followed_run = FollowedRun(started_run.run_id, message, started_run.is_new)
             presentation_with_watchdog = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
             return await follow_to_end(
                 followed_run, connection, settings, toolset=toolset, presentation=presentation_with_watchdog
@@ -202,14 +202,14 @@ def watch(arguments: ShowArguments, output: Output) -> int:
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             runs = namespace_runs(connection, settings)
-            references = await runs.tools_of(arguments.workflow_id)
+            references = await runs.tools_of(arguments.run_id)
             if arguments.has_worker:
-                interrupt_handling.text = interrupt_message(arguments.workflow_id, connection, settings)
+                interrupt_handling.text = interrupt_message(arguments.run_id, connection, settings)
             else:
-                interrupt_handling.text = continues_message(arguments.workflow_id)
+                interrupt_handling.text = continues_message(arguments.run_id)
             toolset = _toolset_of_run(settings, references, output) if arguments.has_worker else None
             presentation = RunPresentation(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
-            followed_run = FollowedRun(arguments.workflow_id)
+            followed_run = FollowedRun(arguments.run_id)
             return await follow_to_end(followed_run, connection, settings, toolset=toolset, presentation=presentation)
 
     return run_async(work, output)
@@ -228,16 +228,16 @@ async def follow_to_end(
     Args:
         toolset: tools of the worker; `None` starts no worker.
     """
-    runs, output, workflow_id = namespace_runs(connection, settings), presentation.output, followed_run.workflow_id
-    view = await runs.reader(workflow_id).read()
+    runs, output, run_id = namespace_runs(connection, settings), presentation.output, followed_run.run_id
+    view = await runs.reader(run_id).read()
     server = server_without_temporary_ui_link(connection, settings) if view.is_closed else connection.server
-    url = server.run_url(workflow_id, execution_id=view.execution_id)
+    url = server.run_url(run_id, execution_id=view.execution_id)
     output.print(append_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with serving_toolset(connection.client, toolset, settings=settings):
             if presentation.on_served is not None:
-                await presentation.on_served(runs, workflow_id, output)
-            view = await RunFollower(runs, connection.client, workflow_id, output=output).follow_until()
+                await presentation.on_served(runs, run_id, output)
+            view = await RunFollower(runs, connection.client, run_id, output=output).follow_until()
             await _show_end(runs, view, presentation)
             # The watchdog starts before the worker drains, so that a step that does not end cannot delay the exit.
             if presentation.exit_watchdog is not None:
@@ -263,15 +263,15 @@ def print_detached_run(
     started_run: StartedRun, start_request: StartRequest, connection: Connection, *, output: Output
 ) -> int:
     """Report that a run continues in the background; return the exit code."""
-    watch_command = f"dagwright watch {started_run.workflow_id}"
+    watch_command = f"dagwright watch {started_run.run_id}"
     message = f"runs in the background; `{watch_command}` shows it, `dagwright down` ends the worker"
     if (schema := schema_of_missing_inputs(start_request.plan.inputs, start_request.inputs)) is not None:
-        message += f"; it waits for its inputs: `{inputs_command(started_run.workflow_id, schema)}`"
+        message += f"; it waits for its inputs: `{inputs_command(started_run.run_id, schema)}`"
     if output.is_json:
-        output.document(run_outcome(started_run.workflow_id, message))
+        output.document(run_outcome(started_run.run_id, message))
     else:
-        url = connection.server.run_url(started_run.workflow_id, execution_id=started_run.execution_id)
-        output.print(append_link(f"{started_run.workflow_id} {message}", url))
+        url = connection.server.run_url(started_run.run_id, execution_id=started_run.execution_id)
+        output.print(append_link(f"{started_run.run_id} {message}", url))
     return ExitCode.COMPLETED
 
 
@@ -295,17 +295,17 @@ def print_problems(arguments: RunArguments, invalid: PlanInvalid, output: Output
 _INTERRUPT_HINT = "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
 
 
-def continues_message(workflow_id: str) -> str:
+def continues_message(run_id: str) -> str:
     """Return the message displayed on Ctrl-C for a run that continues without this command."""
-    return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPT_HINT}"
+    return f"the run {run_id} continues; `dagwright watch {run_id}` follows it {_INTERRUPT_HINT}"
 
 
-def interrupt_message(workflow_id: str, connection: Connection, settings: Settings) -> str:
+def interrupt_message(run_id: str, connection: Connection, settings: Settings) -> str:
     """Return the message displayed on Ctrl-C for a run that this command serves."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
-        return f"the run {workflow_id} has not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPT_HINT}"
-    return continues_message(workflow_id)
+        return f"the run {run_id} has not ended: `dagwright watch {run_id}` continues it {_INTERRUPT_HINT}"
+    return continues_message(run_id)
 
 
 def is_batch(arguments: RunArguments) -> bool:

@@ -126,10 +126,10 @@ def _prepare_line(source: PlanSource, arguments: RunArguments, toolset: Toolset,
     if isinstance(source.plan, PlanInvalid) and source.line is None:
         raise source.plan
     number = source.line or 0
-    workflow_id = None if arguments.workflow_id is None else f"{arguments.workflow_id}-{number}"
+    run_id = None if arguments.run_id is None else f"{arguments.run_id}-{number}"
     title = f"{Path(arguments.plan).name}, line {number}"
     start_request = prepare_run(arguments, toolset, output, source=source)
-    return _Line(number, replace(start_request, workflow_id=workflow_id, title=title))
+    return _Line(number, replace(start_request, run_id=run_id, title=title))
 
 
 def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
@@ -184,7 +184,7 @@ async def _follow_all(
         for line, started_run in started_runs:
             output.print(f"line {line.number}:")
             followed_run = FollowedRun(
-                started_run.workflow_id,
+                started_run.run_id,
                 "" if started_run.is_new else " already exists; continuing it",
                 started_run.is_new,
             )
@@ -215,11 +215,11 @@ def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
 
 
 def _print_detached_run(line: _Line, started_run: StartedRun, output: Output) -> None:
-    message = f"runs in the background; `dagwright watch {started_run.workflow_id}` shows it"
+    message = f"runs in the background; `dagwright watch {started_run.run_id}` shows it"
     if output.is_json:
-        output.document({"line": line.number, **run_outcome(started_run.workflow_id, message)}, is_single_line=True)
+        output.document({"line": line.number, **run_outcome(started_run.run_id, message)}, is_single_line=True)
     else:
-        output.print(f"line {line.number}: {started_run.workflow_id} {message}")
+        output.print(f"line {line.number}: {started_run.run_id} {message}")
 
 
 def worst_code(codes: Sequence[int]) -> int:

@@ -33,12 +33,12 @@ from dagwright.toolset.toolset import load_toolset
 
 def pause(arguments: RunActionArguments, output: Output) -> int:
     """Pause a run; return 2 if the run rejects the command."""
-    return send(arguments.workflow_id, PAUSE, author_of(arguments), output)
+    return send(arguments.run_id, PAUSE, author_of(arguments), output)
 
 
 def resume(arguments: RunActionArguments, output: Output) -> int:
     """Resume a paused run; return 2 if the run rejects the command."""
-    return send(arguments.workflow_id, RESUME, author_of(arguments), output)
+    return send(arguments.run_id, RESUME, author_of(arguments), output)
 
 
 def cancel(arguments: RunActionArguments, output: Output) -> int:
@@ -48,9 +48,9 @@ def cancel(arguments: RunActionArguments, output: Output) -> int:
     """
 
     async def change(steering: Steering, _: Connection) -> str:
-        return await steering.cancel(arguments.workflow_id, author_of(arguments))
+        return await steering.cancel(arguments.run_id, author_of(arguments))
 
-    return change_run(arguments.workflow_id, output, change)
+    return change_run(arguments.run_id, output, change)
 
 
 def cancel_node(arguments: NodeActionArguments, output: Output) -> int:
@@ -85,11 +85,11 @@ def set_result(arguments: NodeActionArguments, output: Output) -> int:
 def _change_node(arguments: NodeActionArguments, command: Command, output: Output) -> int:
     async def change(steering: Steering, _: Connection) -> str:
         try:
-            return await steering.send(arguments.workflow_id, command, author_of(arguments))
+            return await steering.send(arguments.run_id, command, author_of(arguments))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
-    return change_run(arguments.workflow_id, output, change)
+    return change_run(arguments.run_id, output, change)
 
 
 def author_of(arguments: RunActionArguments | NodeActionArguments | LimitsArguments) -> CommandAuthor:
@@ -97,16 +97,16 @@ def author_of(arguments: RunActionArguments | NodeActionArguments | LimitsArgume
     return CommandAuthor(arguments.by or account_name(), arguments.reason)
 
 
-def send(workflow_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
+def send(run_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
     """Send a command to a run; return 2 if the run rejects the command."""
 
     async def change(steering: Steering, _: Connection) -> str:
-        return await steering.send(workflow_id, command, author)
+        return await steering.send(run_id, command, author)
 
-    return change_run(workflow_id, output, change)
+    return change_run(run_id, output, change)
 
 
-def change_run(workflow_id: str, output: Output, change: Callable[[Steering, Connection], Awaitable[str]]) -> int:
+def change_run(run_id: str, output: Output, change: Callable[[Steering, Connection], Awaitable[str]]) -> int:
     """Change a run and report the outcome; return 2 if the run rejects the change."""
     settings = command_settings()
 
@@ -116,13 +116,13 @@ def change_run(workflow_id: str, output: Output, change: Callable[[Steering, Con
                 message = await change(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:
                 if output.is_json:
-                    output.document(run_outcome(workflow_id, str(error), ok=False))
+                    output.document(run_outcome(run_id, str(error), ok=False))
                 output.log(str(error))
                 return ExitCode.REJECTED
         if output.is_json:
-            output.document(run_outcome(workflow_id, message))
+            output.document(run_outcome(run_id, message))
         else:
-            output.print(f"{workflow_id}: {message}")
+            output.print(f"{run_id}: {message}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -170,10 +170,10 @@ def _add_nodes(nodes: Sequence[Any], arguments: AddNodesArguments, output: Outpu
     settings = command_settings()
 
     async def change(steering: Steering, connection: Connection) -> str:
-        references = await namespace_runs(connection, settings).tools_of(arguments.workflow_id)
+        references = await namespace_runs(connection, settings).tools_of(arguments.run_id)
         toolset = load_toolset(settings, references)
         await publish_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()
-        return await steering.add_nodes(arguments.workflow_id, nodes, tools=tools, by=arguments.by or account_name())
+        return await steering.add_nodes(arguments.run_id, nodes, tools=tools, by=arguments.by or account_name())
 
-    return change_run(arguments.workflow_id, output, change)
+    return change_run(arguments.run_id, output, change)

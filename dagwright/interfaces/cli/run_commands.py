@@ -58,7 +58,7 @@ class RunArguments:
     tools: Tools = ()
     dialect: Dialect = None
     is_repairing: Repair = False
-    workflow_id: Annotated[
+    run_id: Annotated[
         str | None,
         typer.Option("--id", metavar="ID", help="Run ID; an existing run with this ID and the same plan is continued."),
     ] = None
@@ -140,7 +140,7 @@ class ListArguments:
 class ForkArguments:
     """Arguments of `fork`."""
 
-    workflow_id: RunId
+    run_id: RunId
     plan: Annotated[
         str | None, typer.Option("--plan", metavar="FILE", help="Changed plan; default: the plan of the run.")
     ] = None
@@ -174,7 +174,7 @@ fork = command(
 
 
 def status(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     all_items: Annotated[
         bool, typer.Option("--all-items", help="List every item of large maps, not only failed and open ones.")
@@ -183,36 +183,36 @@ def status(
     no_color: NoColor = False,
 ) -> int:
     """Show the state of a run and its nodes."""
-    arguments = ShowArguments(workflow_id, lists_all_items=all_items)
+    arguments = ShowArguments(run_id, lists_all_items=all_items)
     return call_command("show_commands", "status", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def watch(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     no_worker: NoWorker = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
-    arguments = ShowArguments(workflow_id, has_worker=not no_worker)
+    arguments = ShowArguments(run_id, has_worker=not no_worker)
     return call_command("run_and_watch", "watch", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def result(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     full: Full = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Show the output of a run."""
-    arguments = ShowArguments(workflow_id, is_full=full)
+    arguments = ShowArguments(run_id, is_full=full)
     return call_command("show_commands", "result", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def graph(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     format: Annotated[
         Literal["mermaid", "svg", "json"] | None,
@@ -223,12 +223,12 @@ def graph(
     """Draw the graph of a run with the states of its nodes."""
     if json and format not in (None, "json"):
         raise CommandError(f"--json and --format {format} contradict each other; give one of them")
-    arguments = ShowArguments(workflow_id, format="json" if json else format or "mermaid")
+    arguments = ShowArguments(run_id, format="json" if json else format or "mermaid")
     return call_command("show_commands", "graph", arguments, Output(is_json=json))
 
 
 def node(
-    workflow_id: RunId,
+    run_id: RunId,
     node_id: Annotated[str, typer.Argument(metavar="N", help="ID of a node, or of an item, such as sum[north].")],
     *,
     full: Full = False,
@@ -236,12 +236,12 @@ def node(
     no_color: NoColor = False,
 ) -> int:
     """Show the details of a node."""
-    arguments = ShowArguments(workflow_id, is_full=full, node=node_id)
+    arguments = ShowArguments(run_id, is_full=full, node=node_id)
     return call_command("show_commands", "node", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def explain(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     node: Annotated[
         str | None,
@@ -252,4 +252,4 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
-    return call_command("explain_command", "explain", ShowArguments(workflow_id, node=node or ""), Output(is_json=json))
+    return call_command("explain_command", "explain", ShowArguments(run_id, node=node or ""), Output(is_json=json))

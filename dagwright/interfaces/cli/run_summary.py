@@ -228,7 +228,7 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
         ("compensation", f"{_counts_text(compensated_counts)}{uncertain_text}"),
     )
     suffix = "".join(f"; {name}: {counts_text}" for name, counts_text in groups if counts_text)
-    return f"{view.workflow_id}{title}: {state}{duration}{timing_note}{suffix}"
+    return f"{view.run_id}{title}: {state}{duration}{timing_note}{suffix}"
 
 
 def _counts_text(counts: Mapping[NodeStatus, int]) -> str:

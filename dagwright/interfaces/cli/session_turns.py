@@ -94,14 +94,14 @@ def run_in_session(
                 started_run, _ = await _start_turn(turn_request, start_options, runs, sessions, output=output)
                 if start_options.keeps_server:
                     LocalServer(settings).keep_running()
-                interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
+                interrupt_handling.text = interrupt_message(started_run.run_id, connection, settings)
                 message = f" in the session {one_line(turn_request.name)}"
-                followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
+                followed_run = FollowedRun(started_run.run_id, message, started_run.is_new)
                 presentation_with_watchdog = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
                 code = await follow_to_end(
                     followed_run, connection, settings, toolset=None, presentation=presentation_with_watchdog
                 )
-                await sessions.wait_for_turn_end(turn_request.name, started_run.workflow_id)
+                await sessions.wait_for_turn_end(turn_request.name, started_run.run_id)
                 return code
 
     return run_async(work, output)
@@ -128,7 +128,7 @@ async def _start_turn(
             turn_request,
             runs,
             sessions,
-            run_id=start_options.workflow_id,
+            run_id=start_options.run_id,
             on_busy=None if start_options.is_detached else log_busy_session,
         )
     except TurnRejected as rejection:

@@ -115,7 +115,7 @@ def status(arguments: ShowArguments, output: Output) -> int:
         if output.is_json:
             output.document(document)
         else:
-            url = server.run_url(view.workflow_id, execution_id=view.execution_id)
+            url = server.run_url(view.run_id, execution_id=view.execution_id)
             _print_status(view, document, output, url=url, lists_all_items=arguments.lists_all_items)
         return exit_code_of(view.status)
 
@@ -141,7 +141,7 @@ def _stream_result(arguments: ShowArguments, output: Output) -> int:
     """Write the document with every node and value as a stream, because the document may exceed the memory."""
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
-        view = await runs.reader(arguments.workflow_id).read()
+        view = await runs.reader(arguments.run_id).read()
         notes: list[Mapping[str, Any]] = []
         await output.stream(_collect_notes(runs.full_document(view), notes))
         return _exit_code_of_result(view, notes)
@@ -168,7 +168,7 @@ def graph(arguments: ShowArguments, output: Output) -> int:
     """Draw the graph of a run; the exit code is 0."""
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
-        view = await runs.reader(arguments.workflow_id).read()
+        view = await runs.reader(arguments.run_id).read()
         if arguments.format == "json":
             await output.stream(_graph_parts(runs.graph(view)))
         else:
@@ -190,7 +190,7 @@ def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
     diagram = graph_of_boxes(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing_format == "svg" else mermaid)(diagram))
     if is_folded(diagram) and view.scheduler:
-        total, run_id = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
+        total, run_id = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.run_id)
         box_text = f"{len(diagram['nodes']):,} box{'es' if len(diagram['nodes']) > 1 else ''}"
         output.log(
             f"{total:,} nodes are drawn as {box_text}; `dagwright graph {run_id} --format json` lists every node and "
@@ -207,7 +207,7 @@ def node(arguments: ShowArguments, output: Output) -> int:
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
         try:
-            node_report = await read_node_view(runs, arguments.workflow_id, arguments.node, full=arguments.is_full)
+            node_report = await read_node_view(runs, arguments.run_id, arguments.node, full=arguments.is_full)
         except NodeNotFound as error:
             raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
@@ -223,7 +223,7 @@ def _show_document(arguments: ShowArguments, output: Output, show: "Callable[[Ru
     """Show a run with its values, including the values in the payload store."""
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
-        view = await runs.reader(arguments.workflow_id).read()
+        view = await runs.reader(arguments.run_id).read()
         document: Document = await runs.document(view, full=arguments.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
             document = with_starting_worker(document)
@@ -288,7 +288,7 @@ def _print_status(
             output.print(f"  {line}")
         output.print(f"  {answer_command(request)}")
     if (omitted := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
-        output.print(f"and {omitted:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
+        output.print(f"and {omitted:,} more requests; `dagwright status {one_line(view.run_id)} --json` lists all")
     for line in found_entity_lines(document.get("lookups", [])):
         output.print(line)
     if view.is_closed:
@@ -325,7 +325,7 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_a
     if document["nodes"]:
         output.show(table)
     if rows.omitted_count:
-        command = f"dagwright status {one_line(view.workflow_id)} --all-items"
+        command = f"dagwright status {one_line(view.run_id)} --all-items"
         output.print(f"{rows.omitted_count:,} items are not listed; `{command}` lists them")
 
 
@@ -337,7 +337,7 @@ def _print_answers(view: "RunView", output: Output) -> None:
         output.print(f"{one_line(request_id)}: {one_line(closing_text(closing.to_json()), limit=300)}")
     if len(answers) > _REQUESTS_SHOWN:
         output.print(
-            f"and {len(answers) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
+            f"and {len(answers) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.run_id)}"
             " --node N` shows the answers of a node"
         )
 

@@ -81,7 +81,7 @@ class CallLimitArguments:
 
 
 def cancel(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     reason: Reason = None,
     by: By = None,
@@ -96,25 +96,25 @@ def cancel(
 ) -> int:
     """Cancel a run or one of its nodes; finished results are kept."""
     if node is not None:
-        arguments = NodeActionArguments(workflow_id, node, includes_branch=branch, reason=reason, by=by)
+        arguments = NodeActionArguments(run_id, node, includes_branch=branch, reason=reason, by=by)
         return call_command("run_changes", "cancel_node", arguments, Output(is_json=json))
     if branch:
         raise CommandError("--branch needs --node")
-    return call_command("run_changes", "cancel", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "cancel", RunActionArguments(run_id, reason, by), Output(is_json=json))
 
 
-def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+def pause(run_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Pause a run: running nodes finish, no new nodes start."""
-    return call_command("run_changes", "pause", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "pause", RunActionArguments(run_id, reason, by), Output(is_json=json))
 
 
-def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+def resume(run_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Resume a paused run."""
-    return call_command("run_changes", "resume", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "resume", RunActionArguments(run_id, reason, by), Output(is_json=json))
 
 
 def limits(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     max_parallel: Annotated[
         int | None,
@@ -134,12 +134,12 @@ def limits(
     json: Json = False,
 ) -> int:
     """Show or change the parallelism, deadline and budget of a run."""
-    arguments = LimitsArguments(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
+    arguments = LimitsArguments(run_id, max_parallel, deadline, budget, reason=reason, by=by)
     return call_command("limits_command", "limits", arguments, Output(is_json=json))
 
 
 def policy(
-    workflow_id: RunId,
+    run_id: RunId,
     file: Annotated[
         str | None, typer.Argument(metavar="[FILE]", help="JSON or YAML file; without it, show the policy.")
     ] = None,
@@ -149,12 +149,12 @@ def policy(
 ) -> int:
     """Show or change which calls of a run need approval."""
     return call_command(
-        "limits_command", "policy", LimitsArguments(workflow_id, policy_file=file, by=by), Output(is_json=json)
+        "limits_command", "policy", LimitsArguments(run_id, policy_file=file, by=by), Output(is_json=json)
     )
 
 
 def retry(
-    workflow_id: RunId,
+    run_id: RunId,
     *,
     node: Node,
     arguments: Annotated[
@@ -165,12 +165,12 @@ def retry(
 ) -> int:
     """Retry a failed or cancelled node of an open run."""
     return call_command(
-        "run_changes", "retry", NodeActionArguments(workflow_id, node, arguments, by=by), Output(is_json=json)
+        "run_changes", "retry", NodeActionArguments(run_id, node, arguments, by=by), Output(is_json=json)
     )
 
 
 def set_result(
-    workflow_id: RunId,
+    run_id: RunId,
     result: Annotated[str, typer.Argument(metavar="JSON", help="The result, such as 5 or '{\"n\": 5}'.")],
     *,
     node: Node,
@@ -179,19 +179,19 @@ def set_result(
     json: Json = False,
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
-    arguments = NodeActionArguments(workflow_id, node, result=result, reason=reason, by=by)
+    arguments = NodeActionArguments(run_id, node, result=result, reason=reason, by=by)
     return call_command("run_changes", "set_result", arguments, Output(is_json=json))
 
 
 def add_nodes(
-    workflow_id: RunId,
+    run_id: RunId,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A plan or a list of nodes; - reads standard input.")],
     *,
     by: By = None,
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of an open run."""
-    return call_command("run_changes", "add_nodes", AddNodesArguments(workflow_id, file, by), Output(is_json=json))
+    return call_command("run_changes", "add_nodes", AddNodesArguments(run_id, file, by), Output(is_json=json))
 
 
 tool.command("pause", cls=DocumentedCommand)(

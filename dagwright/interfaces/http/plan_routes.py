@@ -90,9 +90,9 @@ async def start(
     )
     async with context.reserve_run(run_id):
         start_result = await context.runs.start(start_request)
-    status = "running" if start_result.is_new else (await context.runs.reader(start_result.workflow_id).read()).status
-    document = {"run_id": start_result.workflow_id, "status": status, "created": start_result.is_new}
-    return created_run_response(document, start_result.workflow_id) if start_result.is_new else json_response(document)
+    status = "running" if start_result.is_new else (await context.runs.reader(start_result.run_id).read()).status
+    document = {"run_id": start_result.run_id, "status": status, "created": start_result.is_new}
+    return created_run_response(document, start_result.run_id) if start_result.is_new else json_response(document)
 
 
 @router.get(

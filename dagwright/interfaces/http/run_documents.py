@@ -41,15 +41,15 @@ async def run_document(context: GatewayContext, run_id: str) -> dict[str, Any]:
 async def _document_of_view(context: GatewayContext, view: RunView) -> dict[str, Any]:
     """Return the document of a run with the fields that only the API has."""
     document = await context.runs.document(view)
-    session = public_session_id(context.caller, await context.runs.session_of(view.workflow_id))
+    session = public_session_id(context.caller, await context.runs.session_of(view.run_id))
     return {
         **document,
         "started_at": format_time(view.started_at),
         "ended_at": format_time(view.ended_at),
-        "metadata": await context.runs.tags_of(view.workflow_id),
+        "metadata": await context.runs.tags_of(view.run_id),
         "cursor": str(view.cursor),
         "session_id": session,
-        "ui_url": context.visible_server.run_url(view.workflow_id, execution_id=view.execution_id),
+        "ui_url": context.visible_server.run_url(view.run_id, execution_id=view.execution_id),
     }
 
 

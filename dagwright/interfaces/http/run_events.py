@@ -151,7 +151,7 @@ async def _all_updates(
 def node_document(update: RunUpdate, task_id: str) -> dict[str, Any]:
     """Return the document of a node or item that changed."""
     state = update.states[task_id]
-    fields: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task_id}
+    fields: dict[str, Any] = {"run_id": update.view.run_id, "node_id": task_id}
     fields |= {"status": state.status.value, "attempts": state.attempts}
     if state.reason:
         fields["reason"] = state.reason
@@ -180,7 +180,7 @@ def _state_document(view: RunView) -> dict[str, Any]:
     feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None
     open_requests = feedback.requests.open.values() if feedback is not None else ()
     return {
-        "run_id": view.workflow_id,
+        "run_id": view.run_id,
         "status": str(view.status),
         "title": view.title,
         "node_counts": {status.value: count for status, count in counts.items() if count},

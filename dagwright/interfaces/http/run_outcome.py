@@ -126,7 +126,7 @@ async def outcome_of(
     view = moment.view
     if moment.requests:
         usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
-        run_id = view.workflow_id
+        run_id = view.run_id
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = open_request_documents(moment.requests, run_id=run_id)
         message = questions_with_hint(moment.requests, run_id=run_id, allows_calls=form.allows_calls)
@@ -139,7 +139,7 @@ async def outcome_of(
     document = await context.runs.document(view)
     if session is not None:
         # The next turn needs the results that this turn saves in the session.
-        await context.sessions.wait_for_turn_end(session, view.workflow_id)
+        await context.sessions.wait_for_turn_end(session, view.run_id)
     run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)
@@ -178,7 +178,7 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     node_counts = {status.value: count for status, count in counts.items() if count}
     run_fields = {
-        "run_id": view.workflow_id,
+        "run_id": view.run_id,
         "session_id": session,
         "status": str(view.status),
         "node_counts": node_counts,

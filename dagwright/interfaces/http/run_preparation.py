@@ -105,7 +105,7 @@ def prepare_run_start(
             tags=tags,
             fairness=caller.fairness,
         )
-        return replace(start, options=run_options, workflow_id=run_id, title=run_title, tools=tools)
+        return replace(start, options=run_options, run_id=run_id, title=run_title, tools=tools)
 
     return RunStart(run_id, session, request_text, prepare_in_session)
 

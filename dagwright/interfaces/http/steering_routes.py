@@ -98,7 +98,7 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
     run = await context.visible_run(run_id)
     draft = await draft_fork(run, changes, runs=context.runs, forks=forks, tools=context.toolset.declarations())
     if body.start:
-        async with context.reserve_run(draft.workflow_id):
+        async with context.reserve_run(draft.run_id):
             await start_fork(draft, runs=context.runs, forks=forks, options=ForkOptions(context.toolset.references))
-    document = {"run_id": run, "fork_run_id": draft.workflow_id, "started": body.start, "difference": draft.to_json()}
-    return created_run_response(document, draft.workflow_id) if body.start else json_response(document)
+    document = {"run_id": run, "fork_run_id": draft.run_id, "started": body.start, "difference": draft.to_json()}
+    return created_run_response(document, draft.run_id) if body.start else json_response(document)

@@ -50,7 +50,7 @@ class FollowResult:
 
 
 async def follow_run(
-    runs: "Runs", workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
+    runs: "Runs", run_id: str, elicitations: Elicitations, *, wait_s: float, author: str
 ) -> FollowResult:
     """Follow a run until it has ended or waits for an answer that this client cannot give, or until the time is up.
 
@@ -63,7 +63,7 @@ async def follow_run(
         RunNotFound: there is no such run.
         RPCError: the server has not responded for a minute.
     """
-    follower = _RunFollower(runs, workflow_id, elicitations, author=author)
+    follower = _RunFollower(runs, run_id, elicitations, author=author)
     try:
         return await follower.follow_until(time.monotonic() + wait_s)
     finally:
@@ -71,13 +71,13 @@ async def follow_run(
 
 
 class _RunFollower:
-    def __init__(self, runs: "Runs", workflow_id: str, elicitations: Elicitations, *, author: str) -> None:
+    def __init__(self, runs: "Runs", run_id: str, elicitations: Elicitations, *, author: str) -> None:
         self._runs = runs
-        self._workflow_id = workflow_id
+        self._run_id = run_id
         self._elicitations = elicitations
         self._author = author
         self._progress = RunProgress()
-        self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
+        self._moments: AsyncGenerator[RunMoment, None] = follow(runs, run_id)
         self._moment_task: asyncio.Task[RunMoment] | None = None
         self._form_task: asyncio.Task[None] | None = None
         self._open_form_id = ""
@@ -151,7 +151,7 @@ class _RunFollower:
     def _interim_result(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
         if not uses_interim_results(self._elicitations.context):
             return None
-        return self._elicitations.interim_result(self._workflow_id, requests)
+        return self._elicitations.interim_result(self._run_id, requests)
 
     def _open_next_form(self, requests: Sequence[Mapping[str, Any]]) -> None:
         """Open the next form if no form is open; close a form whose request was answered elsewhere."""
@@ -180,26 +180,24 @@ class _RunFollower:
             # The client cannot show the form, or no person fills it in. The request stays open.
             return
         await _answer_with_form(
-            form_result, self._elicitations, request, self._runs, workflow_id=self._workflow_id, author=self._author
+            form_result, self._elicitations, request, self._runs, run_id=self._run_id, author=self._author
         )
 
 
 async def answer_with_forms(
-    responses: Mapping[str, Any], elicitations: Elicitations, runs: "Runs", *, workflow_id: str, author: str
+    responses: Mapping[str, Any], elicitations: Elicitations, runs: "Runs", *, run_id: str, author: str
 ) -> None:
     """Answer the open requests of a run with the forms that a client has filled in.
 
     Args:
         responses: request ID -> the response of the client to the form.
     """
-    open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
+    open_requests = {str(request.id): request for request in await runs.feedback.requests_of(run_id)}
     for request_id, response in responses.items():
         elicitations.skipped_ids.add(request_id)
         request, form_result = open_requests.get(request_id), parse_form_response(response)
         if request is not None and form_result is not None:
-            await _answer_with_form(
-                form_result, elicitations, request.document, runs, workflow_id=workflow_id, author=author
-            )
+            await _answer_with_form(form_result, elicitations, request.document, runs, run_id=run_id, author=author)
 
 
 async def _answer_with_form(
@@ -208,7 +206,7 @@ async def _answer_with_form(
     request: RequestDocument,
     runs: "Runs",
     *,
-    workflow_id: str,
+    run_id: str,
     author: str,
 ) -> None:
     """Answer a request with the content of its form if the person accepted; record a rejection by the run."""
@@ -217,7 +215,7 @@ async def _answer_with_form(
         return
     try:
         answer = Answer(answer_of(request, form_result.content or {}), author, source="mcp")
-        await answer_request(runs.feedback, workflow_id, str(request["request_id"]), answer)
+        await answer_request(runs.feedback, run_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, InvalidJson) as error:
         elicitations.rejections.append(f"The answer to {request['request_id']!r} was rejected: {error}.")
     else:

@@ -30,19 +30,19 @@ class CallState:
     """The state that a client returns with the content of forms.
 
     Args:
-        workflow_id: the run that the call has started or found.
+        run_id: the run that the call has started or found.
         skipped_ids: IDs of requests that the repeated call must not show again.
         interim_result_count: number of interim results of the call so far.
     """
 
-    workflow_id: str
+    run_id: str
     skipped_ids: tuple[str, ...] = ()
     interim_result_count: int = 0
 
     def to_text(self) -> str:
         """Serialize the state for the client."""
         return json.dumps(
-            {"run_id": self.workflow_id, "skipped": list(self.skipped_ids), "rounds": self.interim_result_count}
+            {"run_id": self.run_id, "skipped": list(self.skipped_ids), "rounds": self.interim_result_count}
         )
 
 
@@ -138,12 +138,12 @@ class Elicitations:
             remaining_requests = remaining_requests[remaining_requests.index(request) + 1 :]
         return forms
 
-    def interim_result(self, workflow_id: str, requests: Iterable[RequestDocument]) -> types.InputRequiredResult | None:
+    def interim_result(self, run_id: str, requests: Iterable[RequestDocument]) -> types.InputRequiredResult | None:
         """Return the interim result with the forms for all requests; `None` if the client can show no form."""
         forms = self.forms(requests)
         if not forms:
             return None
-        state = CallState(workflow_id, tuple(sorted(self.skipped_ids)), self.interim_result_count + 1)
+        state = CallState(run_id, tuple(sorted(self.skipped_ids)), self.interim_result_count + 1)
         return types.InputRequiredResult(input_requests=forms, request_state=state.to_text())
 
 

@@ -158,7 +158,7 @@ class RunStarter:
         if path_of_first_model_node(start_request.plan) is not None:
             self._require_model(None)
         try:
-            return await self.runs.start(replace(start_request, workflow_id=run_id, tools=self.toolset.references))
+            return await self.runs.start(replace(start_request, run_id=run_id, tools=self.toolset.references))
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 

@@ -91,7 +91,7 @@ class TaskHandlers:
         # The call returns no forms: clients of tasks get forms from `tasks/get`, and answer them with `tasks/update`.
         elicitations = Elicitations(call.context, is_silent=True)
         follow_result = await follow_run(
-            self._runs, outcome.workflow_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
+            self._runs, outcome.run_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
         )
         if follow_result.view.is_closed:
             return run_result(await self._runs.document(follow_result.view))
@@ -106,7 +106,7 @@ class TaskHandlers:
                 **_task_document(view, "completed"),
                 "result": _to_json(run_result(await self._runs.document(view))),
             }
-        requests = await RequestPoller(self._runs.feedback, view.workflow_id).read(view)
+        requests = await RequestPoller(self._runs.feedback, view.run_id).read(view)
         forms = Elicitations(context).forms(requests)
         if not forms:
             return _task_document(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
@@ -116,9 +116,7 @@ class TaskHandlers:
     async def _update(self, context: CallContext, params: UpdateParams) -> HandlerResult:
         view = await self._read_view(context, params)
         elicitations, responses = Elicitations(context), params.input_responses
-        await answer_with_forms(
-            responses, elicitations, self._runs, workflow_id=view.workflow_id, author=author_of(context)
-        )
+        await answer_with_forms(responses, elicitations, self._runs, run_id=view.run_id, author=author_of(context))
         if elicitations.rejections:
             raise MCPError(types.INVALID_PARAMS, " ".join(elicitations.rejections))
         return {}
@@ -128,7 +126,7 @@ class TaskHandlers:
         command_author = CommandAuthor(author_of(context), "the client cancelled the task")
         # Cancellation is a request: a run that has ended or is ending is not changed.
         with suppress(RunClosed, CommandRejected):
-            await self._steering.cancel(view.workflow_id, command_author)
+            await self._steering.cancel(view.run_id, command_author)
         return {}
 
     async def _read_view(self, context: CallContext, params: TaskParams) -> "RunView":
@@ -151,7 +149,7 @@ def _task_document(view: "RunView", status: Status, *, reason: str | None = None
     started_at = format_time(view.started_at) or now
     status_message = {"statusMessage": reason} if reason else {}
     return {
-        "taskId": view.workflow_id,
+        "taskId": view.run_id,
         "status": status,
         "createdAt": started_at,
         "lastUpdatedAt": format_time(view.ended_at) or now,

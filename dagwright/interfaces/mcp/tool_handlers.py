@@ -202,7 +202,7 @@ class ToolHandlers:
 
     async def _start_and_follow(self, call: McpToolCall) -> Result:
         started_run = await self._start_run(call)
-        return await self._follow(call, started_run.workflow_id, Elicitations(call.context))
+        return await self._follow(call, started_run.run_id, Elicitations(call.context))
 
     async def _continue_call(self, call: McpToolCall, state: CallState) -> Result:
         """Continue a call whose client has returned the content of forms."""
@@ -210,13 +210,11 @@ class ToolHandlers:
             call.context, skipped_ids=set(state.skipped_ids), interim_result_count=state.interim_result_count
         )
         responses = call.params.input_responses or {}
-        await answer_with_forms(responses, elicitations, self._runs, workflow_id=state.workflow_id, author=call.author)
-        return await self._follow(call, state.workflow_id, elicitations)
+        await answer_with_forms(responses, elicitations, self._runs, run_id=state.run_id, author=call.author)
+        return await self._follow(call, state.run_id, elicitations)
 
-    async def _follow(
-        self, call: McpToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
-    ) -> Result:
-        follow_result = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
+    async def _follow(self, call: McpToolCall, run_id: str, elicitations: Elicitations, *, prefix: str = "") -> Result:
+        follow_result = await follow_run(self._runs, run_id, elicitations, wait_s=call.wait_s, author=call.author)
         if follow_result.interim_result is not None:
             return follow_result.interim_result
         return run_result(
@@ -264,9 +262,9 @@ class ToolHandlers:
         if len(answer_names) != 1:
             message = f"send exactly one of {', '.join(_ANSWER_ARGUMENTS)}, not {len(answer_names)}"
             raise McpCallRejected("bad_usage", message)
-        workflow_id = call.arguments["run_id"]
+        run_id = call.arguments["run_id"]
         feedback = self._runs.feedback
-        target = _find_answer_target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
+        target = _find_answer_target(run_id, await feedback.requests_of(run_id), call.arguments)
         content_names = (*answer_names, *_OPTIONAL_ANSWER_ARGUMENTS)
         content = {name: call.arguments[name] for name in content_names if name in call.arguments}
         answer = Answer(content, call.author, call.arguments.get("note"), source="mcp")
@@ -279,22 +277,22 @@ class ToolHandlers:
             )
         request_ids = {request.id for request in target.requests} or {target.request_id}
         elicitations = Elicitations(call.context, skipped_ids={*request_ids}, answered_ids={*request_ids})
-        return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
+        return await self._follow(call, run_id, elicitations, prefix=f"{message}.")
 
     async def _cancel(self, call: McpToolCall) -> Result:
-        workflow_id = call.arguments["run_id"]
-        message = await self._steering.cancel(workflow_id, CommandAuthor(call.author, call.arguments.get("reason")))
+        run_id = call.arguments["run_id"]
+        message = await self._steering.cancel(run_id, CommandAuthor(call.author, call.arguments.get("reason")))
         text = f"{message}; {tool_definitions.GET_RUN} waits until the run has stopped"
-        return result_of({"status": "cancelling", "message": text, "run_id": workflow_id})
+        return result_of({"status": "cancelling", "message": text, "run_id": run_id})
 
 
 def _find_answer_target(
-    workflow_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]
+    run_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]
 ) -> AnswerTarget:
     try:
-        return find_target(workflow_id, open_requests, arguments.get("request_id"), for_all=bool(arguments.get("all")))
+        return find_target(run_id, open_requests, arguments.get("request_id"), for_all=bool(arguments.get("all")))
     except NoOpenRequest:
-        raise McpCallRejected("not_found", f"the run {workflow_id!r} has no open requests") from None
+        raise McpCallRejected("not_found", f"the run {run_id!r} has no open requests") from None
     except AnswerUnclear as error:
-        message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {error}"
+        message = f"the run {run_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {error}"
         raise McpCallRejected("bad_usage", message) from None

@@ -59,7 +59,7 @@ class CacheHarness:
 
 
 def cache_lookup(node_id: str = "n", **lookup_fields: Any) -> CacheLookup:
-    defaults = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
+    defaults = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "run_id": "run-1"}
     return CacheLookup(**{**defaults, **lookup_fields}, task_id=node_id)
 
 
@@ -352,7 +352,7 @@ async def test_thread_that_waits_for_the_store_ends_on_cancellation(monkeypatch:
     monkeypatch.setattr("dagwright.activities.result_cache._LOOKUP_TIMEOUT_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()
-    batch_cache = BatchCache(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
+    batch_cache = BatchCache(ResultCache(store), {"t": "code"}, run_id="run", loop=loop, cancellation=cancellation)
     lookup = asyncio.create_task(asyncio.to_thread(batch_cache.find, TASK, []))
     async with asyncio.timeout(60):
         await store.lookup_started.wait()

@@ -52,7 +52,7 @@ class _Namespace:
     """Fake namespace of runs with open requests. It records the messages that are sent.
 
     Args:
-        runs: workflow ID -> IDs of the open requests of the run.
+        runs: run ID -> IDs of the open requests of the run.
         update: result or exception of each update; `None` if updates never return.
     """
 
@@ -94,24 +94,24 @@ class _Namespace:
 
     async def list_workflows(self, query: str) -> AsyncIterator[Any]:
         self.queries.append(query)
-        for workflow_id in self.runs:
-            yield self._execution(workflow_id)
+        for run_id in self.runs:
+            yield self._execution(run_id)
 
-    def _execution(self, workflow_id: str) -> Any:
-        root, *path = workflow_id.split("/")
+    def _execution(self, run_id: str) -> Any:
+        root, *path = run_id.split("/")
 
         async def memo() -> dict[str, Any]:
             task_ids = [_decode_task_id(segment) for segment in path]
             return {wire.MEMO_ROOT: root, wire.MEMO_PATH: task_ids} if path else {}
 
-        return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
+        return SimpleNamespace(id=run_id, root_id=root, memo=memo)
 
-    def reader(self, workflow_id: str) -> Any:
+    def reader(self, run_id: str) -> Any:
         async def read() -> Any:
-            if workflow_id not in self.runs:
-                raise RunNotFound(f"there is no run {workflow_id!r}")
-            scheduler = _FakeScheduler(self.runs, workflow_id, rejection=self.rejection)
-            fields = {"workflow_id": workflow_id, "title": f"Plan of {workflow_id}", "scheduler": scheduler}
+            if run_id not in self.runs:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            scheduler = _FakeScheduler(self.runs, run_id, rejection=self.rejection)
+            fields = {"run_id": run_id, "title": f"Plan of {run_id}", "scheduler": scheduler}
             return SimpleNamespace(
                 **fields,
                 is_closed=False,
@@ -129,18 +129,18 @@ def _decode_task_id(segment: str) -> str:
 class _FakeScheduler:
     """Fake scheduler that also serves as the state and as the feedback feature of the scheduler."""
 
-    def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, rejection: str | None) -> None:
+    def __init__(self, runs: dict[str, list[str]], run_id: str, *, rejection: str | None) -> None:
         self._rejection = rejection
         self.state, self.features = self, SimpleNamespace(feedback=self)
         self.overrides: dict[str, Any] = {}
         self.requests = RequestRegistry()
-        for request_id in runs[workflow_id]:
-            opened_at = OPENED_AT + len(workflow_id)
+        for request_id in runs[run_id]:
+            opened_at = OPENED_AT + len(run_id)
             self.requests.add(Request(request_id, request_id, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
-        nested_paths = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        nested_paths = [run.removeprefix(f"{run_id}/") for run in runs if run.startswith(f"{run_id}/")]
         # The sub-plan `later` has not started.
         self._sub_plans = [_decode_task_id(path) for path in nested_paths if "/" not in path] + ["later"]
-        self._request_nodes = runs[workflow_id]
+        self._request_nodes = runs[run_id]
 
     def record_of(self, task_id: str) -> Any:
         return object() if task_id in self._sub_plans or task_id in self._request_nodes else None
@@ -299,8 +299,8 @@ def test_node_path_selects_the_requests_of_its_items_in_all_child_runs() -> None
 
 def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length() -> None:
     for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
-        workflow_id, _, segment = child_workflow_id("run/x", task_id).rpartition("/")
-        assert (workflow_id, _decode_task_id(segment)) == ("run/x", task_id)
+        run_id, _, segment = child_workflow_id("run/x", task_id).rpartition("/")
+        assert (run_id, _decode_task_id(segment)) == ("run/x", task_id)
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
@@ -310,9 +310,9 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     polls: list[str] = []
 
-    def reader(workflow_id: str) -> Any:
+    def reader(run_id: str) -> Any:
         async def read() -> None:
-            polls.append(workflow_id)
+            polls.append(run_id)
             if outcome == "lost" and len(polls) > 1:
                 raise _NOT_FOUND
 
@@ -353,22 +353,22 @@ class FakeFeedbackClient:
         self._rejections = rejections
         self.answers: list[tuple[str, str, Any]] = []
 
-    async def request_ref_of(self, workflow_id: str, request_id: str) -> RequestRef:
+    async def request_ref_of(self, run_id: str, request_id: str) -> RequestRef:
         if (error := self._rejections.get("request_ref")) is not None:
             raise error
-        return RequestRef(workflow_id, request_id.rpartition("/")[2])
+        return RequestRef(run_id, request_id.rpartition("/")[2])
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         await asyncio.sleep(0)
-        if (error := self._rejections.get(request_ref.workflow_id.replace("-", "_"))) is not None:
+        if (error := self._rejections.get(request_ref.run_id.replace("-", "_"))) is not None:
             raise error
-        self.answers.append((request_ref.workflow_id, request_ref.request_id, answer.content))
+        self.answers.append((request_ref.run_id, request_ref.request_id, answer.content))
         return f"{request_ref.request_id!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         if "lookup" not in request_ref.request_id:
             return None
-        return {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.workflow_id}
+        return {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.run_id}
 
 
 async def send_test_answer(

@@ -65,7 +65,7 @@ async def test_values_of_the_store_are_loaded() -> None:
 async def test_printed_results_are_short() -> None:
     view = ended_run(node("a"), node("b", "a"), results={"a": {"text": "x" * 50_000}, "b": NodeError("bad", "no luck")})
     result = await read_result(view, MemoryStore())
-    assert str(result) == f"RunResult({view.workflow_id!r}, status='failed', error=\"'b' failed: no luck\")"
+    assert str(result) == f"RunResult({view.run_id!r}, status='failed', error=\"'b' failed: no luck\")"
     assert str(result.nodes["a"]).startswith("NodeResult('a', status='completed', result={'text': 'xxx")
     assert len(str(result.nodes["a"])) < 300
     assert str(result.nodes["b"]) == "NodeResult('b', status='failed', error='no luck')"

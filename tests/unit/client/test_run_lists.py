@@ -139,7 +139,7 @@ async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     second_page = await runs.inbox(limit=4, after=first_page.cursor)
     third_page = await runs.inbox(limit=4, after=second_page.cursor)
     later_requests = [*second_page.requests, *third_page.requests]
-    assert [request.request_ref.workflow_id for request in later_requests] == remaining_ids
+    assert [request.request_ref.run_id for request in later_requests] == remaining_ids
     assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == remaining_ids
 
 
@@ -400,7 +400,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     executions = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=child_memo)]
     page = await runs_of(FakeNamespace(executions)).inbox(limit=10)
     listed_requests = [
-        (request.id, request.document["run_id"], request.request_ref.workflow_id, request.node_path)
+        (request.id, request.document["run_id"], request.request_ref.run_id, request.node_path)
         for request in page.requests
     ]
     child_request = ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask")
@@ -453,5 +453,5 @@ async def test_inbox_page_ends_after_two_server_pages_without_requests() -> None
     assert (first_page.requests, len(namespace.queries)) == ([], 2)
     second_page = await runs_of(namespace).inbox(limit=2, after=first_page.cursor)
     third_page = await runs_of(namespace).inbox(limit=2, after=second_page.cursor)
-    pages = [[request.request_ref.workflow_id for request in page.requests] for page in (second_page, third_page)]
+    pages = [[request.request_ref.run_id for request in page.requests] for page in (second_page, third_page)]
     assert (pages, third_page.cursor) == ([["run-6", "run-7"], ["run-8", "run-9"]], None)

@@ -124,7 +124,7 @@ async def test_fork_is_checked_outside_the_event_loop(monkeypatch: pytest.Monkey
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
     run_input = SimpleNamespace(parent=None, scope="", context={})
-    ids = {"workflow_id": "run-1", "first_execution_id": "first"}
+    ids = {"run_id": "run-1", "first_execution_id": "first"}
     view = SimpleNamespace(**ids, scheduler=scheduler, run_input=run_input, is_closed=True)
 
     async def read() -> Any:

@@ -37,7 +37,7 @@ def _call(task: str, tool: str = "mark", *, queue: str = "q", is_foreign: bool =
 
 
 def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
-    return [note["message"] for note in no_worker_notes(calls, workflow_id="it's", tools=tools)]
+    return [note["message"] for note in no_worker_notes(calls, run_id="it's", tools=tools)]
 
 
 START_HINT = "start one with `dagwright worker --tools"
@@ -56,7 +56,7 @@ def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
         "start one with `dagwright watch 'it'\"'\"'s'` or `dagwright worker --task-queue mine`"
     ]
     message = "no worker serves the queue 'q' of mark; start your own worker for this queue"
-    notes = no_worker_notes([_call("a", is_foreign=True)], workflow_id="x", tools=())
+    notes = no_worker_notes([_call("a", is_foreign=True)], run_id="x", tools=())
     assert notes == [{"code": "no_worker", "node_id": "a", "message": message}]
 
 

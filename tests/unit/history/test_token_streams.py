@@ -81,9 +81,9 @@ class _FakeServer:
         self.poll_count += 1
         return SimpleNamespace(raw_description=self.description)
 
-    async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
+    async def subscribe(self, run_id: str) -> AsyncGenerator[Any, None]:
         if not self._is_known:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
+            raise RunNotFound(f"there is no run {run_id!r}")
         self.subscription_count += 1
         yield SimpleNamespace(view=self.view, changed_ids=("answer",))
         await self.end_event.wait()
@@ -281,9 +281,9 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
 async def test_superseded_text_is_looked_up_only_for_paths_of_turns(path: str, expected: bool) -> None:
     read_runs: list[str] = []
 
-    def open_reader(workflow_id: str) -> Any:
+    def open_reader(run_id: str) -> Any:
         async def read() -> RunView:
-            read_runs.append(workflow_id)
+            read_runs.append(run_id)
             return _ended_agent_run(_answer("Four."))
 
         return SimpleNamespace(read=read)

@@ -17,7 +17,7 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
 
 
 def _notification_json(notification: Notification, closing: Closing | None = None) -> Any:
-    return notification_to_json(notification, closing, workflow_id="run-1", identity=_IDENTITY)
+    return notification_to_json(notification, closing, run_id="run-1", identity=_IDENTITY)
 
 
 def _notification_ids(*notifications: Notification) -> list[str]:

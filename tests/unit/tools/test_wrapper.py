@@ -52,7 +52,7 @@ async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
     @tool
     def look() -> list[Any]:
         call = context()
-        return [call.idempotency_key, call.node_id, call.workflow_id, call.attempt, call.last_heartbeat]
+        return [call.idempotency_key, call.node_id, call.run_id, call.attempt, call.last_heartbeat]
 
     harness = FunctionHarness(look)
     harness.set_info(heartbeat_details=[{"page": 3}, {"done": 1}])

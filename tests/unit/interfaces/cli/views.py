@@ -23,7 +23,7 @@ def view_of(
     start_all_ready_tasks(scheduler)
     step(scheduler)
     return RunView(
-        workflow_id="run-1",
+        run_id="run-1",
         execution_id="r",
         status=scheduler.status().value,
         title=None,

@@ -78,7 +78,7 @@ async def test_empty_idempotency_key_counts_as_no_key(
     run_ids: list[str] = []
 
     async def start(request: StartRequest) -> StartedRun:
-        run_ids.append(str(request.workflow_id))
+        run_ids.append(str(request.run_id))
         return StartedRun(run_ids[-1], "first", is_new=True)
 
     monkeypatch.setattr(context.runs, "start", start)

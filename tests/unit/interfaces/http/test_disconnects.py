@@ -103,7 +103,7 @@ class _Server:
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
         self.received_count += 1
         await self._confirm_request()
-        self.answers.append((request_ref.workflow_id, answer.content))
+        self.answers.append((request_ref.run_id, answer.content))
 
     async def _was_superseded(self, run_id: str, mark: Any) -> bool:
         return False

@@ -134,8 +134,8 @@ class FakeServer:
         self.command_actors: list[Any] = []
 
     async def start(self, request: StartRequest) -> Any:
-        self.owners_by_run[str(request.workflow_id)] = request.options.owner
-        return SimpleNamespace(workflow_id=request.workflow_id, is_new=True)
+        self.owners_by_run[str(request.run_id)] = request.options.owner
+        return SimpleNamespace(run_id=request.run_id, is_new=True)
 
     async def used_up_budget_text(self, owner: str) -> str | None:
         return None
