@@ -12,7 +12,7 @@ from dagwright.history.executions import START, Cursor
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.queues import NO_FREE_SLOT
 from dagwright.protocol.compact_documents import omit_large_values
-from dagwright.protocol.documents import RunFacts, graph_document, result_document
+from dagwright.protocol.documents import RunFacts, graph_document, node_counts_of, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
 from dagwright.protocol.notes import ReadMessage
@@ -127,6 +127,11 @@ class RunView:
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
         default_reason = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
         return reasons[0] if reasons else default_reason
+
+    @property
+    def node_counts(self) -> dict[str, int]:
+        """State -> number of nodes, without items; empty if there is no plan yet."""
+        return node_counts_of(self.scheduler)
 
     @property
     def nodes_done(self) -> int:

@@ -147,6 +147,12 @@ def _omitted_note(count: int) -> dict[str, Any]:
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
+def node_counts_of(scheduler: "RunScheduler | None") -> dict[str, int]:
+    """Return state -> number of nodes, without items; empty if the plan is not loaded yet."""
+    counts = counts_of(scheduler.plan, scheduler.records) if scheduler is not None else {}
+    return {status.value: count for status, count in sorted(counts.items())}
+
+
 def _counts_of_offloaded_nodes(scheduler: "RunScheduler") -> dict[str, int]:
     """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)

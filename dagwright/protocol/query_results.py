@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.core.expressions.value_refs import encoded_size, format_value_refs
-from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.compensation.compensation import compensated_by
 from dagwright.protocol.compact_documents import compact_value, reference_to
-from dagwright.protocol.documents import graph_document, node_document
+from dagwright.protocol.documents import graph_document, node_counts_of, node_document
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -66,12 +65,9 @@ def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:
             return graph
-    node_counts = {
-        status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
-    }
     sizes = f"{node_count:,} nodes and {edge_count:,} edges are too large for a query"
     message = f"{sizes}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
-    return {"nodes": [], "edges": [], "node_counts": node_counts, "note": message}
+    return {"nodes": [], "edges": [], "node_counts": node_counts_of(scheduler), "note": message}
 
 
 def _fitting_values(values: Sequence[Any]) -> list[Any]:

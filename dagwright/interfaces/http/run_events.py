@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 from dagwright.client.events import run_event_type
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
@@ -176,14 +175,13 @@ def current_state(update: RunUpdate) -> Mapping[str, Any]:
 
 
 def _state_document(view: RunView) -> dict[str, Any]:
-    counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None
     open_requests = feedback.requests.open.values() if feedback is not None else ()
     return {
         "run_id": view.run_id,
         "status": str(view.status),
         "title": view.title,
-        "node_counts": {status.value: count for status, count in counts.items() if count},
+        "node_counts": view.node_counts,
         "waiting_for": [
             {"request_id": open_request.id, "type": open_request.type, "prompt": open_request.prompt}
             for open_request in open_requests

@@ -15,7 +15,6 @@ from dagwright.client.feedback.open_requests import Answer, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage
-from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.executions import RunClosed
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import RunView
@@ -175,13 +174,11 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
     Args:
         error: error of a run that has an answer in spite of failures.
     """
-    counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
-    node_counts = {status.value: count for status, count in counts.items() if count}
     run_fields = {
         "run_id": view.run_id,
         "session_id": session,
         "status": str(view.status),
-        "node_counts": node_counts,
+        "node_counts": view.node_counts,
     }
     error_fields = ("code", "message", "node_id")
     return run_fields if error is None else {**run_fields, "error": {name: error.get(name) for name in error_fields}}

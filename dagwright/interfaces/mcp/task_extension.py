@@ -94,7 +94,8 @@ class TaskHandlers:
             self._runs, outcome.run_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
         )
         if follow_result.view.is_closed:
-            return run_result(await self._runs.document(follow_result.view))
+            view = follow_result.view
+            return run_result(await self._runs.document(view), node_counts=view.node_counts)
         return {"resultType": "task", **_task_document(follow_result.view, "working")}
 
     async def _get(self, context: CallContext, params: TaskParams) -> HandlerResult:
@@ -104,7 +105,7 @@ class TaskHandlers:
                 return _task_document(view, "cancelled")
             return {
                 **_task_document(view, "completed"),
-                "result": _to_json(run_result(await self._runs.document(view))),
+                "result": _to_json(run_result(await self._runs.document(view), node_counts=view.node_counts)),
             }
         requests = await RequestPoller(self._runs.feedback, view.run_id).read(view)
         forms = Elicitations(context).forms(requests)

@@ -28,6 +28,7 @@ from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
 from dagwright.history.executions import RunClosed, RunNotFound
@@ -217,8 +218,10 @@ class ToolHandlers:
         follow_result = await follow_run(self._runs, run_id, elicitations, wait_s=call.wait_s, author=call.author)
         if follow_result.interim_result is not None:
             return follow_result.interim_result
+        view = follow_result.view
         return run_result(
-            await self._runs.document(follow_result.view),
+            await self._runs.document(view),
+            node_counts=view.node_counts,
             prefix=" ".join(filter(None, [prefix, follow_result.rejections])),
         )
 
@@ -253,7 +256,7 @@ class ToolHandlers:
         except ValueError as error:
             raise McpCallRejected("bad_usage", "`cursor` must be a value of `next`") from error
         summaries, next_cursor = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
-        message = f"{len(summaries)} runs; {tool_definitions.GET_RUN} returns the result of a run"
+        message = f"{format_count(len(summaries), 'run')}; {tool_definitions.GET_RUN} returns the result of a run"
         document = {"status": "listed", "message": message, "runs": [summary.to_json() for summary in summaries]}
         return result_of(document if next_cursor is None else {**document, "next": str(next_cursor)})
 

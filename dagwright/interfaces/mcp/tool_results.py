@@ -4,7 +4,6 @@ Each result has `status` and `message`, as documents of the command line do; `me
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,11 +53,14 @@ def invalid_plan_result(error: PlanInvalid) -> types.CallToolResult:
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 
 
-def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallToolResult:
+def run_result(
+    document: Mapping[str, Any], *, node_counts: Mapping[str, int], prefix: str = ""
+) -> types.CallToolResult:
     """Return the result for a run.
 
     Args:
         document: document of the run.
+        node_counts: state -> number of nodes, including nodes that the document does not list.
         prefix: text before the message, such as the result of an answer.
     """
     status = str(document["status"])
@@ -68,7 +70,7 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
         content["title"] = document["title"]
     if status in _FINAL_STATUSES:
         content["output"] = document["output"]
-    content["node_counts"] = node_counts(document)
+    content["node_counts"] = dict(node_counts)
     if failures := _failures(document["nodes"]):
         content["failures"] = failures
     if document["error"] is not None:
@@ -78,13 +80,6 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
     if document["notes"]:
         content["notes"] = [note.get("message") for note in document["notes"][:_MAX_SHOWN_NOTES]]
     return result_of(content, is_error=status in _ERROR_STATUSES)
-
-
-def node_counts(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of nodes by state, including nodes that the document does not list."""
-    counts = Counter(str(node["status"]) for node in document["nodes"].values())
-    counts.update(document.get("nodes_ref", {}).get("counts", {}))
-    return dict(sorted(counts.items()))
 
 
 def _message_of(document: Mapping[str, Any]) -> str:

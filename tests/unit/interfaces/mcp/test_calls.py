@@ -109,6 +109,7 @@ async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_pat
     for list_arguments, expected_id in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         result = await _content_of_call(tmp_path, LIST_RUNS, **list_arguments)
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
+        assert result["message"] == "1 run; get_run returns the result of a run"
     rejected_result = await _content_of_call(tmp_path, LIST_RUNS, status="runing")
     assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
 
@@ -133,11 +134,11 @@ def _run_document(status: str, **fields: Any) -> dict[str, Any]:
 
 
 def _structured_result(status: str, **fields: Any) -> Any:
-    return run_result(_run_document(status, **fields)).structured_content
+    return run_result(_run_document(status, **fields), node_counts={}).structured_content
 
 
 def test_text_content_is_the_structured_content_as_json() -> None:
-    result = run_result(_run_document("completed", output={"é": 1}))
+    result = run_result(_run_document("completed", output={"é": 1}), node_counts={})
     [text] = result.content
     assert json.loads(getattr(text, "text", "")) == result.structured_content
     assert (result.structured_content["output"], result.is_error) == ({"é": 1}, False)
@@ -151,20 +152,23 @@ def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_o
         "cancelled": True,
         "running": False,
     }
-    assert {status: run_result(_run_document(status)).is_error for status in is_error_by_status} == is_error_by_status
+    assert {
+        status: run_result(_run_document(status), node_counts={}).is_error for status in is_error_by_status
+    } == is_error_by_status
     assert "output" not in _structured_result("running")
     assert _structured_result("failed")["output"] is None
-    message = run_result(_run_document("running"), prefix="'x' is answered.").structured_content["message"]
+    result = run_result(_run_document("running"), node_counts={}, prefix="'x' is answered.")
+    message = result.structured_content["message"]
     assert message.startswith("'x' is answered. The run continues. Call get_run ")
 
 
 def test_failed_run_reports_its_error_and_its_failed_nodes() -> None:
     nodes = {"a": {"status": "failed", "error": ERROR}, "b": {"status": "blocked", "error": None}}
-    nodes_ref = {"ref": "regions", "counts": {"completed": 7}}
-    result = _structured_result("failed", error=ERROR, nodes=nodes, nodes_ref=nodes_ref)
+    counts = {"blocked": 1, "completed": 7, "failed": 1}
+    result = run_result(_run_document("failed", error=ERROR, nodes=nodes), node_counts=counts).structured_content
     assert result["message"] == "The run failed: it broke."
     assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
-    assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
+    assert result["node_counts"] == counts
 
 
 def test_every_field_of_a_result_is_in_its_schema() -> None:
