@@ -28,7 +28,7 @@ from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.notes import bug_message
 from dagwright.protocol.run_attributes import fair_priority
-from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, name_of_session, session_from_json
+from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, session_from_json, session_name_in
 from dagwright.protocol.turns import (
     MAX_OUTCOME_BYTES,
     TurnEnd,
@@ -50,14 +50,16 @@ class SessionWorkflow:
     """Session that runs turns one after the other until a client ends the session; returns the final state."""
 
     def __init__(self) -> None:
-        name = name_of_session(workflow.info().workflow_id)
+        session_name = session_name_in(workflow.info().workflow_id)
         self._memo_problem: str | None = None
         try:
             state = workflow.memo().get(wire.MEMO_SESSION_STATE)
-            self._session = SessionRecord(name) if state is None else session_from_json(state, name=name)
+            self._session = (
+                SessionRecord(session_name) if state is None else session_from_json(state, name=session_name)
+            )
         # Catch all exceptions: a client may start a workflow with any memo, and an exception here would block it.
         except Exception as error:
-            self._memo_problem, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
+            self._memo_problem, self._session = f"invalid memo of the session: {error}", SessionRecord(session_name)
         self._published_version = self._session.version
         self._turn_to_start: TurnStart | None = None
         """The turn whose run is not started yet. The turn is not part of the state, so the session does not continue as

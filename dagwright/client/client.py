@@ -235,9 +235,9 @@ class Client:
         request = PlanStart(written_plan, inputs or {}, options)
         toolset = await self._tools.toolset([*tools, *plan_tools(plan)])
         prepare = partial(self._prepare_start, request, toolset)
-        if (name := options.get("session")) is not None:
+        if (session_id := options.get("session_id")) is not None:
             request_text = f"(the plan {written_plan.file_name})" if written_plan.file_name else ""
-            return await self._start_turn(name, request_text, prepare, run_id=run_id)
+            return await self._start_turn(session_id, request_text, prepare, run_id=run_id)
         try:
             start = await prepare(None)
         except PlanInvalid as invalid:
@@ -270,8 +270,8 @@ class Client:
         async def prepare(session: StoredSession | None) -> StartRequest:
             return await asyncio.to_thread(prepare_ask, request, toolset, session)
 
-        if (name := options.get("session")) is not None:
-            return await self._start_turn(name, text, prepare, run_id=run_id)
+        if (session_id := options.get("session_id")) is not None:
+            return await self._start_turn(session_id, text, prepare, run_id=run_id)
         return await self._start_run(replace(await prepare(None), run_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
@@ -288,7 +288,7 @@ class Client:
         title: str | None = None,
         since: date | timedelta | str | None = None,
         tags: Mapping[str, str] | None = None,
-        session: str | None = None,
+        session_id: str | None = None,
         template: str | None = None,
     ) -> list[RunSummary]:
         """List the newest runs, without runs of sub-plans.
@@ -302,7 +302,7 @@ class Client:
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
                 back from now. A date starts at midnight, local time.
             tags: tags that a run must have.
-            session: name of the session.
+            session_id: session of which the runs are turns.
             template: name of the published plan that the runs were started from.
 
         Raises:
@@ -317,7 +317,7 @@ class Client:
             title=title,
             since=_parse_start_time(since),
             tags=validate_tags(tags or {}),
-            session=session,
+            session_name=session_id,
             template=template,
         )
         summaries, _ = await self._services.runs.nonempty_page_of_runs(
@@ -419,13 +419,13 @@ class Client:
         """Return all limits with their current usage, by subject."""
         return await read_limits(self._services.connection.client)
 
-    def session(self, name: str) -> Session:
+    def session(self, session_id: str) -> Session:
         """Return the handle of a session; its first turn creates it.
 
         Raises:
-            SessionNameInvalid: no session can have this name.
+            SessionNameInvalid: no session can have this ID.
         """
-        return Session(self, normalized_session_name(name))
+        return Session(self, normalized_session_name(session_id))
 
     async def list_sessions(
         self, *, limit: int = 100, after: str | None = None, prefix: str = ""
@@ -438,7 +438,7 @@ class Client:
             limit: maximum number of sessions; `after` continues the list.
             after: `cursor` of the last session that was received; `None` lists from the newest session. The list is
                 complete when its last session has no cursor.
-            prefix: prefix of the names of the sessions.
+            prefix: prefix of the IDs of the sessions.
 
         Raises:
             OptionInvalid: `limit` is invalid.
@@ -509,14 +509,14 @@ class Client:
 
     async def _start_turn(
         self,
-        name: str,
+        session_id: str,
         text: str,
         prepare: Callable[[StoredSession], Awaitable[StartRequest]],
         *,
         run_id: str | None,
     ) -> Run:
         services = self._services
-        turn = TurnRequest(normalized_session_name(name), text, prepare)
+        turn = TurnRequest(normalized_session_name(session_id), text, prepare)
         started_run, _ = await start_turn(turn, services.runs, services.sessions, run_id=run_id, on_busy=_wait_silently)
         return self.get_run(started_run.run_id)
 

@@ -75,10 +75,10 @@ class StartOptions(PlanOptions, total=False):
     """Options of `Client.start`.
 
     Args:
-        session: name of a session; the run is the session's next turn, and starts as soon as the session is idle.
+        session_id: a session; the run is the session's next turn, and starts as soon as the session is idle.
     """
 
-    session: str
+    session_id: str
 
 
 class RequestOptions(SharedRunOptions, total=False):
@@ -112,10 +112,10 @@ class AskOptions(RequestOptions, total=False):
     """Options of `Client.ask`.
 
     Args:
-        session: as in `StartOptions`.
+        session_id: as in `StartOptions`.
     """
 
-    session: str
+    session_id: str
 
 
 Options = TypeVar("Options", bound=SharedRunOptions)

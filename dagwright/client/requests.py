@@ -178,12 +178,11 @@ class TurnRequest:
     """A request in a session.
 
     Args:
-        name: name of the session.
         text: request in natural language.
         prepare: returns the start request for the state of the session, directly or as an awaitable.
     """
 
-    name: str
+    session_name: str
     text: str
     prepare: Callable[[SessionRecord], StartRequest | Awaitable[StartRequest]]
 
@@ -211,5 +210,5 @@ async def start_turn(
         latest_start = await turn.start_of(session)
         return PreparedTurn(turn.text, await runs.encode(latest_start), latest_start.options.policy)
 
-    started_run = await sessions.start_turn(turn.name, prepare, run_id=run_id, on_busy=on_busy)
-    return started_run, latest_start or await turn.start_of(SessionRecord(turn.name))
+    started_run = await sessions.start_turn(turn.session_name, prepare, run_id=run_id, on_busy=on_busy)
+    return started_run, latest_start or await turn.start_of(SessionRecord(turn.session_name))

@@ -31,6 +31,7 @@ class RunSummary:
     """One run in a list.
 
     Args:
+        session_id: session that the run is a turn of; with the prefix `OWNER:` if an API key started the run.
         nodes_done: number of ended nodes, as last recorded by the run; see docs/contributing/internals/lists.md.
         nodes_total: number of all nodes, as last recorded by the run.
         error: for a failed run: code, message and node.
@@ -44,7 +45,7 @@ class RunSummary:
     ended_at: datetime | None
     nodes_done: int
     nodes_total: int
-    session: str | None = None
+    session_id: str | None = None
     error: Problem | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     cursor: str | None = None
@@ -59,7 +60,7 @@ class RunSummary:
             "ended_at": format_datetime(self.ended_at),
             "nodes_done": self.nodes_done,
             "nodes_total": self.nodes_total,
-            "session_id": self.session,
+            "session_id": self.session_id,
             "error": None if self.error is None else _error_json(self.error),
             "tags": dict(self.tags),
         }
@@ -80,7 +81,7 @@ class RunFilter:
     Args:
         owner: owner of the API key that started the run.
         status: status of the run.
-        session: name of the session in which the run is a turn.
+        session_name: session in which the run is a turn.
         title: prefix of the title or the ID, compared character by character: case and spaces matter.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.
@@ -89,7 +90,7 @@ class RunFilter:
 
     owner: str | None = None
     status: str | None = None
-    session: str | None = None
+    session_name: str | None = None
     title: str | None = None
     since: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class RunFilter:
             parts.append(_CONDITION_BY_STATUS[RunStatus(self.status)])
         if self.since is not None:
             parts.append(f"StartTime >= '{format_time(self.since)}'")
-        conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session))
+        conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session_name))
         for attribute, name in (*conditions, (wire.SEARCH_TEMPLATE, self.template)):
             if name is not None:
                 parts.append(f"{attribute} = {quote_literal(keyword(name))}")
@@ -231,7 +232,7 @@ def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSum
     """Return the summary of a run from its search attributes and its memo."""
     attributes = execution.typed_search_attributes
     progress = parse_progress(attributes.get(PROGRESS))
-    total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
+    total, title, session_name = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
     status = listed_status(execution)
     return RunSummary(
         run_id=execution.id,
@@ -241,7 +242,7 @@ def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSum
         ended_at=execution.close_time,
         nodes_done=progress.done if progress is not None else 0,
         nodes_total=progress.total if progress is not None else total if isinstance(total, int) else 0,
-        session=session if isinstance(session, str) else None,
+        session_id=session_name if isinstance(session_name, str) else None,
         error=_error_of(execution, memo) if status is RunStatus.FAILED else None,
         tags=_tags_of(execution, memo),
     )

@@ -301,14 +301,14 @@ class Runs:
         """
         return tools_of(await self._memo_of(run_id))
 
-    async def session_of(self, run_id: str) -> str | None:
-        """Return the name of the session that has the run as a turn; `None` if the run is not a turn.
+    async def session_name_of(self, run_id: str) -> str | None:
+        """Return the stored name of the session that has the run as a turn; `None` if the run is not a turn.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        name = (await self._memo_of(run_id)).get(wire.MEMO_SESSION)
-        return name if isinstance(name, str) else None
+        session_name = (await self._memo_of(run_id)).get(wire.MEMO_SESSION)
+        return session_name if isinstance(session_name, str) else None
 
     async def exists(self, run_id: str) -> bool:
         """Return whether there is a run with this ID."""

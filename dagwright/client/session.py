@@ -81,11 +81,7 @@ class SessionState:
 @checks_methods
 @reports_server_errors
 class Session:
-    """Handle of a session. The first turn creates the session.
-
-    Args:
-        session_id: name of the session.
-    """
+    """Handle of a session. The first turn creates the session."""
 
     def __init__(self, client: SessionClient, session_id: str) -> None:
         self._client = client
@@ -122,7 +118,7 @@ class Session:
             TurnRejected: the session accepts no more turns, or no worker serves it.
             GoalRejected: the request cannot be planned.
         """
-        return await self._client.ask(text, run_id=run_id, tools=tools, session=self._id, **options)
+        return await self._client.ask(text, run_id=run_id, tools=tools, session_id=self._id, **options)
 
     async def start(
         self,
@@ -146,7 +142,7 @@ class Session:
             TurnRejected: the session accepts no more turns, or no worker serves it.
             PlanInvalid: the plan is invalid.
         """
-        return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)
+        return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session_id=self._id, **options)
 
     async def state(self) -> SessionState:
         """Return the current state of the session.

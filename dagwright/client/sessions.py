@@ -38,7 +38,7 @@ from dagwright.core.model.times import format_time
 from dagwright.history.executions import RunNotFound
 from dagwright.protocol.run_attributes import STATE, TITLE, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix
-from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
+from dagwright.protocol.sessions import SessionRecord, Turn, session_from_json, session_name_in, session_workflow_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection
 
@@ -82,7 +82,7 @@ class SessionView:
     @property
     def workflow_id(self) -> str:
         """Workflow ID of the session."""
-        return session_id(self.session.name)
+        return session_workflow_id(self.session.name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of the session."""
@@ -149,24 +149,24 @@ class Sessions:
         self._ensure_served = ensure_served
         self._has_search_attributes = not connection.missing_search_attributes
 
-    async def read(self, name: str) -> SessionView:
+    async def read(self, session_name: str) -> SessionView:
         """Return the open session with this name, or else a new, empty session.
 
         Raises:
             SessionNotFound: another workflow has the session's ID, or the session cannot be read.
         """
-        view = await self._find_view(name)
-        return view if view is not None and view.is_open else SessionView(SessionRecord(name))
+        view = await self._find_view(session_name)
+        return view if view is not None and view.is_open else SessionView(SessionRecord(session_name))
 
-    async def find(self, name: str) -> SessionView:
+    async def find(self, session_name: str) -> SessionView:
         """Return an existing session, open or ended.
 
         Raises:
             SessionNotFound: there is no such session.
         """
-        view = await self._find_view(name)
+        view = await self._find_view(session_name)
         if view is None:
-            raise SessionNotFound(f"there is no session {name!r}")
+            raise SessionNotFound(f"there is no session {session_name!r}")
         if not view.is_open and (running_turn := view.session.running_turn) is not None:
             await self._add_outcome(view.session, running_turn.run_id)
         return view
@@ -207,12 +207,12 @@ class Sessions:
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         if prefix:
-            query += f" AND WorkflowId STARTS_WITH {quote_literal(queryable_prefix(session_id(prefix)))}"
+            query += f" AND WorkflowId STARTS_WITH {quote_literal(queryable_prefix(session_workflow_id(prefix)))}"
         views: list[SessionView] = []
         executions = executions_from(self._client, query, after=after, page_size=page_size_for(limit))
         async for cursor, execution in executions:
             # A database may ignore the case of the prefix, but the prefix distinguishes owners.
-            if name_of_session(execution.id).startswith(prefix):
+            if session_name_in(execution.id).startswith(prefix):
                 with suppress(ValueError):
                     views.append(await _view_of(execution))
             if len(views) == limit:
@@ -220,7 +220,7 @@ class Sessions:
         return views, None
 
     async def start_turn(
-        self, name: str, prepare: PrepareTurn, *, run_id: str | None = None, on_busy: OnBusy | None = None
+        self, session_name: str, prepare: PrepareTurn, *, run_id: str | None = None, on_busy: OnBusy | None = None
     ) -> StartedRun:
         """Start a turn as soon as the session is free, and return its run.
 
@@ -237,19 +237,22 @@ class Sessions:
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
-        if run_id is not None and (existing_run := await self._existing_run(name, prepare, run_id=run_id)) is not None:
+        if (
+            run_id is not None
+            and (existing_run := await self._existing_run(session_name, prepare, run_id=run_id)) is not None
+        ):
             return existing_run
         run_id = run_id or new_run_id()
         rejections = 0
         while True:
-            session = await self._free_session(name, run_id=run_id, on_busy=on_busy)
+            session = await self._free_session(session_name, run_id=run_id, on_busy=on_busy)
             if session.turn_of(run_id) is not None:
                 await self._ensure_served()
-                return await self._started_run(name, run_id)
+                return await self._started_run(session_name, run_id)
             turn = await self._prepare(session, prepare)
             await self._ensure_served()
             try:
-                await self._send(name, turn, run_id=run_id, version=session.version)
+                await self._send(session_name, turn, run_id=run_id, version=session.version)
             except TurnRejected as rejected:
                 rejections += 1
                 if rejected.code not in _OUTDATED_CODES or rejections > MAX_REJECTIONS:
@@ -260,18 +263,18 @@ class Sessions:
                 continue
             await self._ensure_served()
             # Look for the run instead of the turn: the session drops a turn if its ID belongs to another run.
-            return await self._started_run(name, run_id)
+            return await self._started_run(session_name, run_id)
 
-    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run_id: str) -> StartedRun | None:
+    async def _existing_run(self, session_name: str, prepare: PrepareTurn, *, run_id: str) -> StartedRun | None:
         """Return the run of a turn that was sent before; `None` if there is no run with the ID."""
-        turn = await self._prepare((await self.read(name)).session, prepare)
+        turn = await self._prepare((await self.read(session_name)).session, prepare)
         existing_run = await self._runs.find_same_run(checked_run_id(run_id), turn.start)
         if existing_run is not None:
-            _check_session_of(name, await self._client.get_workflow_handle(run_id).describe())
+            _check_session_of(session_name, await self._client.get_workflow_handle(run_id).describe())
             await self._ensure_served()
         return existing_run
 
-    async def _free_session(self, name: str, *, run_id: str, on_busy: OnBusy | None) -> SessionRecord:
+    async def _free_session(self, session_name: str, *, run_id: str, on_busy: OnBusy | None) -> SessionRecord:
         """Return the session as soon as no turn is running, or as soon as the session has a turn with the ID `run_id`.
 
         Raises:
@@ -279,12 +282,12 @@ class Sessions:
         """
         reported_id: str | None = None
         while True:
-            session = (await self.read(name)).session
+            session = (await self.read(session_name)).session
             running_turn = session.running_turn
             if running_turn is None or session.turn_of(run_id) is not None:
                 return session
             if on_busy is None:
-                raise _busy_error(name, running_turn.run_id)
+                raise _busy_error(session_name, running_turn.run_id)
             if running_turn.run_id != reported_id:
                 reported_id = running_turn.run_id
                 on_busy(running_turn)
@@ -293,7 +296,7 @@ class Sessions:
     async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
         return await prepare((await self.with_full_answers(session)).with_shortened_answers())
 
-    async def _send(self, name: str, turn: PreparedTurn, *, run_id: str, version: int) -> None:
+    async def _send(self, session_name: str, turn: PreparedTurn, *, run_id: str, version: int) -> None:
         encoded_start = turn.start
         start = TurnStart(
             run_id,
@@ -308,12 +311,12 @@ class Sessions:
         )
         start_operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_SESSION,
-            {"session_id": name},
-            id=session_id(name),
+            {"session_id": session_name},
+            id=session_workflow_id(session_name),
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            search_attributes=self._attributes(name),
-            static_summary=summary_of(f"session {name}"),
+            search_attributes=self._attributes(session_name),
+            static_summary=summary_of(f"session {session_name}"),
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             priority=fair_priority(encoded_start.fairness),
         )
@@ -332,15 +335,15 @@ class Sessions:
                 raise
             # The session ended at this moment, or continued as new. The turn may be sent again, because a session
             # starts one run for each run ID.
-            raise TurnRejected("session_changed", f"the session {name!r} does not respond: {error}") from None
+            raise TurnRejected("session_changed", f"the session {session_name!r} does not respond: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             message = (
-                f"no worker serves the session {name!r}; when a worker serves the session, the turn starts as the run "
-                f"{run_id!r}"
+                f"no worker serves the session {session_name!r}; when a worker serves the session, the turn starts as "
+                f"the run {run_id!r}"
             )
             raise TurnRejected("no_worker", message) from None
 
-    async def _started_run(self, name: str, run_id: str) -> StartedRun:
+    async def _started_run(self, session_name: str, run_id: str) -> StartedRun:
         """Return the run of an accepted turn as soon as it exists.
 
         Raises:
@@ -351,28 +354,30 @@ class Sessions:
         while True:
             try:
                 description = await self._client.get_workflow_handle(run_id).describe()
-                _check_session_of(name, description)
+                _check_session_of(session_name, description)
                 return StartedRun(run_id, description.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
-            turn = (await self.read(name)).session.turn_of(run_id)
+            turn = (await self.read(session_name)).session.turn_of(run_id)
             if turn is not None and turn.ended_at is not None:
                 raise TurnRejected("not_started", turn.outcome or f"the run {run_id!r} could not be started")
             if time.monotonic() > deadline:
-                raise TurnRejected("no_worker", f"no worker serves the session {name!r}, so the run has not started")
+                raise TurnRejected(
+                    "no_worker", f"no worker serves the session {session_name!r}, so the run has not started"
+                )
             await asyncio.sleep(0.05)
 
-    async def wait_for_turn_end(self, name: str, run_id: str) -> None:
+    async def wait_for_turn_end(self, session_name: str, run_id: str) -> None:
         """Wait for a limited time until the session has received the end of a run."""
         deadline = time.monotonic() + STATE_TIMEOUT_S
         while time.monotonic() < deadline:
-            turn = (await self.read(name)).session.turn_of(run_id)
+            turn = (await self.read(session_name)).session.turn_of(run_id)
             if turn is None or turn.ended_at is not None:
                 return
             await asyncio.sleep(0.1)
 
-    async def end(self, name: str) -> str:
+    async def end(self, session_name: str) -> str:
         """End a session, so that it accepts no more turns.
 
         Return the predicate of a sentence about the session, such as `has ended`.
@@ -380,9 +385,9 @@ class Sessions:
         Raises:
             SessionNotFound: there is no open session with this name.
         """
-        view = await self.find(name)
+        view = await self.find(session_name)
         if not view.is_open:
-            raise SessionNotFound(f"the session {name!r} has ended already")
+            raise SessionNotFound(f"the session {session_name!r} has ended already")
         try:
             await self._client.get_workflow_handle(view.workflow_id).signal(wire.SIGNAL_END_SESSION, {})
         except RPCError as error:
@@ -390,7 +395,7 @@ class Sessions:
                 raise
         deadline = time.monotonic() + STATE_TIMEOUT_S
         while time.monotonic() < deadline:
-            view = await self.find(name)
+            view = await self.find(session_name)
             if not view.is_open:
                 return "has ended"
             if (running_turn := view.session.running_turn) is not None and view.session.is_ending:
@@ -398,23 +403,23 @@ class Sessions:
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"
 
-    async def _find_view(self, name: str) -> SessionView | None:
+    async def _find_view(self, session_name: str) -> SessionView | None:
         try:
-            description = await self._client.get_workflow_handle(session_id(name)).describe()
+            description = await self._client.get_workflow_handle(session_workflow_id(session_name)).describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return None
             raise
         if description.workflow_type != wire.WORKFLOW_SESSION:
-            raise SessionNotFound(f"{session_id(name)!r} is a run, not a session: choose another name")
+            raise SessionNotFound(f"{session_workflow_id(session_name)!r} is a run, not a session: choose another ID")
         try:
             return await _view_of(description)
         except ValueError as error:
-            raise SessionNotFound(f"the session {name!r} cannot be read: {error}") from None
+            raise SessionNotFound(f"the session {session_name!r} cannot be read: {error}") from None
 
-    def _attributes(self, name: str) -> TypedSearchAttributes:
-        pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(name))]
-        title = SearchAttributePair(TITLE, keyword(f"session {name}"))
+    def _attributes(self, session_name: str) -> TypedSearchAttributes:
+        pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(session_name))]
+        title = SearchAttributePair(TITLE, keyword(f"session {session_name}"))
         return TypedSearchAttributes([*pairs, title] if self._has_search_attributes else [])
 
 
@@ -424,28 +429,30 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
     Raises:
         ValueError: the memo has no session.
     """
-    name = name_of_session(execution.id)
+    session_name = session_name_in(execution.id)
     state = (await readable_memo(execution)).get(wire.MEMO_SESSION_STATE)
-    session = SessionRecord(name) if state is None else session_from_json(state, name=name)
+    session = SessionRecord(session_name) if state is None else session_from_json(state, name=session_name)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
 
 
-def _check_session_of(name: str, execution: WorkflowExecution) -> None:
+def _check_session_of(session_name: str, execution: WorkflowExecution) -> None:
     """Check that a run is a turn of the session.
 
     Raises:
         RunIdInUse: the run does not belong to the session.
     """
-    if execution.parent_id != session_id(name):
-        run_session = name_of_session(execution.parent_id) if execution.parent_id is not None else None
-        session_text = f"of the session {run_session!r}" if run_session is not None else "outside of sessions"
-        message = f"the id {execution.id!r} belongs to a run {session_text}, not to a run of the session {name!r}"
+    if execution.parent_id != session_workflow_id(session_name):
+        parent_name = session_name_in(execution.parent_id) if execution.parent_id is not None else None
+        session_text = f"of the session {parent_name!r}" if parent_name is not None else "outside of sessions"
+        message = (
+            f"the id {execution.id!r} belongs to a run {session_text}, not to a run of the session {session_name!r}"
+        )
         raise RunIdInUse(f"{message}; choose another id")
 
 
-def _busy_error(name: str, run_id: str) -> TurnRejected:
-    message = f"the session {name!r} is busy with the run {run_id!r}; try again when it has ended"
+def _busy_error(session_name: str, run_id: str) -> TurnRejected:
+    message = f"the session {session_name!r} is busy with the run {run_id!r}; try again when it has ended"
     return TurnRejected("session_busy", message, run_id)
 
 

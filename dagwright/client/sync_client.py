@@ -249,10 +249,10 @@ class SyncClient:
         """Return the handle of a run. Its methods raise `RunNotFound` if there is no such run."""
         return SyncRun(self._loop, self._loop.call(lambda: self._target.get_run(run_id)))
 
-    def session(self, name: str) -> SyncSession:
+    def session(self, session_id: str) -> SyncSession:
         """Return the handle of a session. The first turn creates the session.
 
         Raises:
-            SessionNameInvalid: no session can have this name.
+            SessionNameInvalid: no session can have this ID.
         """
-        return SyncSession(self._loop, self._loop.call(lambda: self._target.session(name)))
+        return SyncSession(self._loop, self._loop.call(lambda: self._target.session(session_id)))

@@ -68,13 +68,13 @@ def normalized_session_name(text: str) -> str:
     return name
 
 
-def session_id(name: str) -> str:
+def session_workflow_id(session_name: str) -> str:
     """Return the workflow id of a session."""
-    return f"{wire.ID_SESSION}{name}"
+    return f"{wire.ID_SESSION}{session_name}"
 
 
-def name_of_session(workflow_id: str) -> str:
-    """Return the name in the workflow id of a session; any other id is returned unchanged."""
+def session_name_in(workflow_id: str) -> str:
+    """Return the stored name in the workflow id of a session; any other id is returned unchanged."""
     return workflow_id.removeprefix(wire.ID_SESSION)
 
 
@@ -84,9 +84,9 @@ def input_problem(message: Any, *, workflow_id: str) -> str | None:
     Args:
         message: must be `{"session_id": NAME}` for the workflow ID `session-NAME`.
     """
-    if not workflow_id.startswith(wire.ID_SESSION) or not name_of_session(workflow_id):
+    if not workflow_id.startswith(wire.ID_SESSION) or not session_name_in(workflow_id):
         return f"the workflow ID of a session is {wire.ID_SESSION}NAME, not {workflow_id!r:.200}"
-    name = name_of_session(workflow_id)
+    name = session_name_in(workflow_id)
     if not isinstance(message, Mapping) or message.get("session_id") != name:
         expected_json = json.dumps({"session_id": name}, ensure_ascii=False)
         return f"the input of a session is invalid: expected {expected_json}, got {message!r:.200}"

@@ -304,8 +304,8 @@ async def test_chat_shows_progress_questions_and_answers(serve_console: ServeCon
         answer = page.locator(".turn-answer .answer-text")
         await expect(answer).to_have_text("Hello Ada, in Latin.")
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        session = page.url.rpartition("/")[2]
-        await expect(page.locator(".sessions")).to_contain_text(session)
+        session_id = page.url.rpartition("/")[2]
+        await expect(page.locator(".sessions")).to_contain_text(session_id)
         # A turn continues after a reload of the page.
         await page.get_by_label("Request", exact=True).fill("Grace")
         await page.get_by_role("button", name="Send").click()
@@ -313,7 +313,7 @@ async def test_chat_shows_progress_questions_and_answers(serve_console: ServeCon
         await expect(page.locator('[data-request="check"] form')).to_have_count(1)
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
-        run_id = (await gateway.http.get(f"/v1/sessions/{session}")).json()["run"]["run_id"]
+        run_id = (await gateway.http.get(f"/v1/sessions/{session_id}")).json()["run"]["run_id"]
         await gateway.wait_for_requests(run_id)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": {"text": "Greek"}})
@@ -346,7 +346,7 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve_console: Serve
             (message["role"], message["content"]) for message in gateway.model_server.calls[-1].body["messages"]
         ]
         await page.reload()
-        await expect(page.get_by_text("There is no session with this name")).to_be_visible()
+        await expect(page.get_by_text("There is no session with this ID")).to_be_visible()
     assert messages == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
@@ -404,8 +404,8 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
         port = int(gateway.url.rpartition(":")[2])
         await stack.enter_async_context(serve(queue=queue, has_worker=False, port=port))
         await expect(answer_text).to_have_text(ANSWER_TEXT)
-        session = page.url.rpartition("/")[2]
-        turns = (await worker_gateway.http.get(f"/v1/sessions/{session}")).json()["turns"]
+        session_id = page.url.rpartition("/")[2]
+        turns = (await worker_gateway.http.get(f"/v1/sessions/{session_id}")).json()["turns"]
     # The page sent the request a second time, to the restarted gateway, and the session still has only one turn.
     assert [turn["request"] for turn in turns] == ["What is the weather?"]
 

@@ -185,8 +185,8 @@ async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: 
     session_ids, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
     async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
 
-        async def ask(session: str) -> httpx.Response:
-            return await gateway.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
+        async def ask(session_id: str) -> httpx.Response:
+            return await gateway.post(CHAT, chat_body("plan/ask", session_id=session_id), Idempotency_Key=key)
 
         responses = await asyncio.gather(*map(ask, session_ids))
         accepted_response, rejected_response = sorted(responses, key=lambda each: each.status_code)

@@ -45,8 +45,8 @@ SCRIPT = (
 
 async def start_turn(gateway: Gateway) -> tuple[str, str]:
     """Start a turn whose run has a failed node and waits for an answer; return the IDs of its session and its run."""
-    session = f"s-{uuid4().hex[:8]}"
-    response = await gateway.chat("plan/everything", '{"number": 21}', session_id=session)
+    session_id = f"s-{uuid4().hex[:8]}"
+    response = await gateway.chat("plan/everything", '{"number": 21}', session_id=session_id)
     run_id = response.json()["dagwright"]["run_id"]
 
     async def has_failed() -> bool:
@@ -54,7 +54,7 @@ async def start_turn(gateway: Gateway) -> tuple[str, str]:
         return bool(nodes.get("broken", {}).get("status") == "failed")
 
     await eventually(has_failed)
-    return session, run_id
+    return session_id, run_id
 
 
 async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve: Serve) -> None:
@@ -88,10 +88,10 @@ def example_bodies(operation: Any, document: Any) -> list[Any]:
 
 
 async def send_example(gateway: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
-    session, run_id = await start_turn(gateway)
+    session_id, run_id = await start_turn(gateway)
     node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
-    run_values = {"session_id": session, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
-    other_values = {"name": "everything", "model": "plan/everything", "node_id": node, "subject": f"owner:{session}"}
+    run_values = {"session_id": session_id, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
+    other_values = {"name": "everything", "model": "plan/everything", "node_id": node, "subject": f"owner:{session_id}"}
     address = path.format(**run_values, **other_values)
     if path.endswith("/events"):
         await gateway.post(f"/v1/runs/{run_id}/cancel", {})

@@ -67,8 +67,8 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         run_response = await post(gateway, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
         bob_response = await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")
         run_id, bob_run_id = run_response.json()["run_id"], bob_response.json()["run_id"]
-        session = f"s-{uuid4().hex[:8]}"
-        turn_response = await post(gateway, ann_key, CHAT, chat_body("plan/ask", session_id=session))
+        session_id = f"s-{uuid4().hex[:8]}"
+        turn_response = await post(gateway, ann_key, CHAT, chat_body("plan/ask", session_id=session_id))
         turn_run_id = turn_response.json()["dagwright"]["run_id"]
 
         async def has_requests() -> bool:
@@ -78,7 +78,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         path_ends = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
         response_path = f"/v1/responses/{ResponseRef(run_id, 'plan/ask').id}"
         paths = [f"/v1/runs/{run_id}{part}" for part in path_ends]
-        paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run_id}", response_path]
+        paths += [f"/v1/sessions/{session_id}", f"/v1/runs/{turn_run_id}", response_path]
         read_statuses = {(await get(gateway, bob_key, path)).status_code for path in paths}
         commands = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
@@ -90,7 +90,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         run_lists = await list_field_for_each_key("/v1/runs", "run_id")
         inboxes = await list_field_for_each_key("/v1/inbox", "run_id")
         response_status = (await get(gateway, ann_key, response_path)).status_code
-        session_document = (await get(gateway, ann_key, f"/v1/sessions/{session}")).json()
+        session_document = (await get(gateway, ann_key, f"/v1/sessions/{session_id}")).json()
         all_owners_response = await post(gateway, all_owners_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
         ann_response = await post(gateway, ann_key, f"/v1/runs/{turn_run_id}/feedback", {"answer": "yes", "by": "bob"})
         document = (await get(gateway, ann_key, f"/v1/runs/{turn_run_id}/nodes/check")).json()
@@ -98,16 +98,16 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
     assert response_without_key.json()["error"]["code"] == "invalid_api_key"
     assert response_with_unknown_key.status_code == 401
     assert run_id != bob_run_id
-    assert turn_response.headers["x-session-id"] == session
-    assert turn_response.json()["dagwright"]["session_id"] == session
+    assert turn_response.headers["x-session-id"] == session_id
+    assert turn_response.json()["dagwright"]["session_id"] == session_id
     assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
-    assert (sessions[:2], f"{keys.owner('ann')}:{session}" in sessions[2]) == ([[session], []], True)
+    assert (sessions[:2], f"{keys.owner('ann')}:{session_id}" in sessions[2]) == ([[session_id], []], True)
     assert (run_lists[:2], {run_id, turn_run_id, bob_run_id} <= {*run_lists[2]}) == (
         [[turn_run_id, run_id], [bob_run_id]],
         True,
     )
     assert ({*inboxes[0]}, inboxes[1], {run_id, turn_run_id} <= {*inboxes[2]}) == ({run_id, turn_run_id}, [], True)
-    assert (session_document["session_id"], session_document["run"]["session_id"]) == (session, session)
+    assert (session_document["session_id"], session_document["run"]["session_id"]) == (session_id, session_id)
     assert (all_owners_response.status_code, ann_response.status_code) == (200, 200)
     assert document["lineage"]["answers"][0]["by"] == keys.owner("ann")
 

@@ -119,8 +119,8 @@ async def test_request_with_previous_response_id_gets_the_earlier_conversation(s
         create = gateway.openai.responses.create
         first_response = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first_response.id)
-        session: Any = {"session_id": "gateway-responses"}
-        response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
+        session_field: Any = {"session_id": "gateway-responses"}
+        response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session_field)
         next_response = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
         plan_prompts = [call.text for call in gateway.model_server.calls if call.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in plan_prompts] == [False, True, False, True]

@@ -106,30 +106,32 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
 
 
 async def test_session_reports_its_turn(serve: Serve) -> None:
-    session = f"s-{uuid4().hex[:8]}"
+    session_id = f"s-{uuid4().hex[:8]}"
     async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
-        turn = (await gateway.chat("plan/ask", '{"number": 2}', session_id=session)).json()
-        session_document = (await gateway.http.get(f"/v1/sessions/{session}")).json()
-        requests = (await gateway.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
-        await gateway.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
-        session_events = await read_events(gateway, f"/v1/sessions/{session}/events")
-        alias = (await gateway.http.get(f"/v1/orchestration/{session}")).json()
-        alias_events = await read_events(gateway, f"/v1/orchestration/{session}/events")
-        graph = (await gateway.http.get(f"/v1/sessions/{session}/graph")).json()
+        turn = (await gateway.chat("plan/ask", '{"number": 2}', session_id=session_id)).json()
+        session_document = (await gateway.http.get(f"/v1/sessions/{session_id}")).json()
+        requests = (await gateway.http.get(f"/v1/sessions/{session_id}/feedback")).json()["data"]
+        await gateway.post(f"/v1/sessions/{session_id}/feedback", {"answer": {"approved": True}})
+        session_events = await read_events(gateway, f"/v1/sessions/{session_id}/events")
+        alias = (await gateway.http.get(f"/v1/orchestration/{session_id}")).json()
+        alias_events = await read_events(gateway, f"/v1/orchestration/{session_id}/events")
+        graph = (await gateway.http.get(f"/v1/sessions/{session_id}/graph")).json()
         unknown_session = await gateway.http.get("/v1/sessions/missing")
         sessions = (await gateway.http.get("/v1/sessions")).json()["data"]
         headers = {"Last-Event-ID": session_events[-1].id}
-        response = await gateway.http.get(f"/v1/sessions/{session}/events", headers=headers)
+        response = await gateway.http.get(f"/v1/sessions/{session_id}/events", headers=headers)
     run_id = turn["dagwright"]["run_id"]
-    assert session_document["session_id"] == session
+    assert session_document["session_id"] == session_id
     assert session_document["run"]["run_id"] == run_id
-    assert session_document["run"]["session_id"] == session
+    assert session_document["run"]["session_id"] == session_id
     assert [request["request_id"] for request in requests] == ["check"]
-    assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session] == [(1, run_id)]
+    assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session_id] == [
+        (1, run_id)
+    ]
     assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)
     assert session_events[-1].id.startswith(f"{run_id}/")
     assert graph["run_id"] == run_id
-    assert (alias["session_id"], {each.name for each in alias_events}) == (session, {"node_completed"})
+    assert (alias["session_id"], {each.name for each in alias_events}) == (session_id, {"node_completed"})
     assert alias_events[-1].content["type"] == "node_completed"
     assert (unknown_session.status_code, response.status_code) == (404, 204)
 
@@ -199,32 +201,32 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
 
 
 async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_cancellation(serve: Serve) -> None:
-    session = f"s-{uuid4().hex[:8]}"
+    session_id = f"s-{uuid4().hex[:8]}"
     plans = {"long": plan_of(wait_node("wait", "10m"), output="done {{wait.result}}")}
     async with serve(plans=plans) as gateway:
-        chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
+        chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session_id))
         cancel_body = {"reason": "enough", "by": "ann"}
 
         async def cancel_turn() -> bool:
-            return (await gateway.post(f"/v1/sessions/{session}/cancel", cancel_body)).is_success
+            return (await gateway.post(f"/v1/sessions/{session_id}/cancel", cancel_body)).is_success
 
         await eventually(cancel_turn)
         response = await chat_task
     error, run = response.json()["error"], response.json()["dagwright"]
     assert (response.status_code, error["code"], run["status"]) == (422, "run_cancelled", "cancelled")
     assert "was cancelled by ann: enough;" in error["message"]
-    assert (response.headers["x-run-id"], response.headers["x-session-id"]) == (run["run_id"], session)
+    assert (response.headers["x-run-id"], response.headers["x-session-id"]) == (run["run_id"], session_id)
 
 
 async def test_orchestration_stream_has_no_event_for_a_deadline(serve: Serve) -> None:
-    session = f"s-{uuid4().hex[:8]}"
-    path = f"/v1/orchestration/{session}/events"
+    session_id = f"s-{uuid4().hex[:8]}"
+    path = f"/v1/orchestration/{session_id}/events"
     async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
-        await gateway.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
+        await gateway.chat("plan/ask", '{"number": 2}', session_id=session_id, deadline="4s")
         stream_events = await read_events(gateway, path)
         headers = {"Last-Event-ID": last_id(stream_events)}
         response = await gateway.http.get(path, headers=headers)
-        second_turn = (await gateway.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()
+        second_turn = (await gateway.chat("plan/ask", '{"number": 3}', session_id=session_id, deadline="4s")).json()
         next_response = await gateway.http.get(path, headers=headers)
     last_event = stream_events[-1].content
     assert (last_event["type"], last_event["node_id"]) == ("human_feedback_requested", "check")

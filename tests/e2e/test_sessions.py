@@ -140,19 +140,19 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
 
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
 async def test_repeated_command_after_a_kill_starts_no_second_run(commands: CommandLine, point: str) -> None:
-    session, run_id = f"killed-{point}", f"killed-turn-{point}"
+    session_id, run_id = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call_node("a", "calculator", expression="1")), "One.") as model_server:
         model_commands = with_model(commands, model_server)
         model_commands.environment[FOLDER_VARIABLE] = str(model_commands.folder)
         hold_file = model_commands.folder / f"hold-{point}"
         hold_file.touch()
-        arguments = ("ask", "--session", session, "First.", "--id", run_id, "--json")
+        arguments = ("ask", "--session", session_id, "First.", "--id", run_id, "--json")
         process = await model_commands.start(*arguments, program=("tests/support/held_starter.py",))
         await eventually((model_commands.folder / f"reached-{point}").exists)
         await kill_process(process)
-        session_after_kill = await model_commands("session", session, "--json")
+        session_after_kill = await model_commands("session", session_id, "--json")
         result = await model_commands(*arguments)
-        final_session = await model_commands("session", session, "--json")
+        final_session = await model_commands("session", session_id, "--json")
     if point == TURN_UNSENT:
         assert session_after_kill.document["status"] == "not_found"
     else:

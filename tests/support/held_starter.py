@@ -41,15 +41,15 @@ async def _held_start(self: Runs, *arguments: Any, **options: Any) -> StartedRun
     return started_run
 
 
-async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: Any) -> None:
+async def _held_send(self: Sessions, session_name: str, turn: PreparedTurn, **options: Any) -> None:
     fault_point(TURN_UNSENT)
-    await _send(self, name, turn, **options)
+    await _send(self, session_name, turn, **options)
     fault_point(TURN_SENT)
 
 
-async def _held_wait_for_turn_end(self: Sessions, name: str, run_id: str) -> None:
+async def _held_wait_for_turn_end(self: Sessions, session_name: str, run_id: str) -> None:
     fault_point(TURN_ENDED)
-    await _wait_for_turn_end(self, name, run_id)
+    await _wait_for_turn_end(self, session_name, run_id)
 
 
 if __name__ == "__main__":

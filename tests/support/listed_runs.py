@@ -74,7 +74,7 @@ async def check_filters(connection: Connection) -> None:
         ({"status": "running"}, ["it's?", "odd", "plain"]),
         ({"status": "waiting"}, ["asks"]),
         *(({"status": status}, []) for status in ("completed", "completed_with_failures", "cancelled")),
-        ({"session": "ann:main"}, ["over"]),
+        ({"session_name": "ann:main"}, ["over"]),
         ({"owner": f"bob-{prefix}"}, ["asks"]),
         *(({"owner": owner}, []) for owner in (f"Bob-{prefix}", f"'bob-{prefix}'")),
         ({"template": "nightly's"}, ["odd"]),

@@ -104,7 +104,7 @@ class ScriptedRun:
         }
         return {**document, "error": run_error_of(document)}
 
-    async def session_of(self, run_id: str) -> str | None:
+    async def session_name_of(self, run_id: str) -> str | None:
         if not await self.exists(run_id):
             raise RunNotFound(f"there is no run {run_id!r}")
         return None
@@ -180,7 +180,7 @@ async def scripted_context(
         reader=run.reader,
         feedback=run.feedback,
         document=run.document,
-        session_of=run.session_of,
+        session_name_of=run.session_name_of,
         exists=run.exists,
         start=run.start,
     )

@@ -12,7 +12,7 @@ from dagwright.client.sessions import PreparedTurn, PrepareTurn, Sessions
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.policy import Policy
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.sessions import SessionRecord, session_id
+from dagwright.protocol.sessions import SessionRecord, session_workflow_id
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
@@ -66,7 +66,7 @@ class SessionHarness:
 
     async def close(self, name: str) -> Handle:
         await self.sessions.end(name)
-        handle = self.client.get_workflow_handle(session_id(name))
+        handle = self.client.get_workflow_handle(session_workflow_id(name))
         self.runs.include_in_checks(handle)
         return handle
 

@@ -23,5 +23,5 @@ async def work(client: Client) -> None:
 with SyncClient.connect() as client:
     client.start("refill.yaml", id="refill-1")  # E: Unexpected keyword argument "id"
     client.start("refill.yaml").pause(because="stocktaking")  # E: Unexpected keyword argument "because"
-    client.session("mine").start("refill.yaml", session="other")  # E: Unexpected keyword argument "session"
+    client.session("mine").start("refill.yaml", session_id="other")  # E: Unexpected keyword argument "session_id"
     client.list_runs(state="failed")  # E: Unexpected keyword argument "state"

@@ -187,7 +187,7 @@ async def test_long_title_tags_and_assignees_do_not_terminate_a_run(plan_client:
         run = await plan_client.start({"title": "\U0001f600" * 300, "nodes": [request_node]}, tags=tags)
         await eventually(lambda: _runs_have_statuses(plan_client, tags["test"], {"waiting"}))
         assert await plan_client.inbox(assignee=assignees[0])
-        turn = await plan_client.start({"nodes": [SUM_NODE]}, session=uuid4().hex, tags=tags)
+        turn = await plan_client.start({"nodes": [SUM_NODE]}, session_id=uuid4().hex, tags=tags)
         assert (await turn.result()).output == {"sum": 3}
         await run.cancel()
 

@@ -20,7 +20,7 @@ from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.sessions import SessionRecord, session_id
+from dagwright.protocol.sessions import SessionRecord, session_workflow_id
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
@@ -57,7 +57,7 @@ async def _start_session(harness: SessionHarness, session_name: str, **options: 
     return await harness.client.start_workflow(
         wire.WORKFLOW_SESSION,
         {"session_id": session_name},
-        id=session_id(session_name),
+        id=session_workflow_id(session_name),
         task_queue=harness.runs.task_queue,
         **options,
     )
@@ -90,7 +90,9 @@ async def _is_idle_on_server(harness: SessionHarness, session_name: str) -> bool
     A session with the status `idle` may still have both, because it receives the end of a run twice: as a signal and as
     the end of a child workflow.
     """
-    description = (await harness.client.get_workflow_handle(session_id(session_name)).describe()).raw_description
+    description = (
+        await harness.client.get_workflow_handle(session_workflow_id(session_name)).describe()
+    ).raw_description
     return not (description.pending_children or description.HasField("pending_workflow_task"))
 
 
@@ -173,7 +175,7 @@ async def test_repeated_start_of_a_turn_returns_its_run(harness: SessionHarness,
     assert (repeated_start.run_id, repeated_start.is_new) == (run_id, False)
     assert (await harness.sessions.find(unique_name)).session == session
     assert len(session.turns) == 1
-    handle = harness.client.get_workflow_handle(session_id(unique_name))
+    handle = harness.client.get_workflow_handle(session_workflow_id(unique_name))
     message = {"run_id": run_id, "start": {"plan": {}}, "version": 77}
     result = await handle.execute_update(wire.UPDATE_START_TURN, message)
     assert result == {"ok": True, "run_id": run_id, "version": session.version}
@@ -261,7 +263,7 @@ async def test_terminated_session_reports_the_run_state_of_its_last_turn(
 ) -> None:
     started_turn = await harness.sessions.start_turn(unique_name, harness.turn(*_fund_and_held_nodes(unique_name)))
     await eventually(lambda: unique_name in harness.tool_harness.entered)
-    await harness.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
+    await harness.client.get_workflow_handle(session_workflow_id(unique_name)).terminate("gone")
     (turn,) = (await harness.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
     harness.tool_harness.open(unique_name)
@@ -304,7 +306,7 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
     await _wait_until_idle(harness, unique_name)
     # The ID of the session is in use, so the run cannot start.
     result = await handle.execute_update(
-        wire.UPDATE_START_TURN, {"run_id": session_id(unique_name), "start": {"goal": "x"}}
+        wire.UPDATE_START_TURN, {"run_id": session_workflow_id(unique_name), "start": {"goal": "x"}}
     )
 
     async def has_newer_version() -> bool:
@@ -327,7 +329,7 @@ async def test_error_of_a_session_with_invalid_input_describes_the_valid_input(
     ]
     for number, (arguments, received) in enumerate(inputs):
         handle = await harness.runs.start_raw(
-            *arguments, workflow_id=session_id(unique_name), workflow=wire.WORKFLOW_SESSION
+            *arguments, workflow_id=session_workflow_id(unique_name), workflow=wire.WORKFLOW_SESSION
         )
         failure = await _wait_for_failure(handle)
         assert (failure.type, received in failure.message) == (wire.ERROR_REJECTED, True), failure
@@ -420,18 +422,18 @@ async def test_session_ends_after_its_turn_and_restarts_without_at_names(
 async def test_client_rejects_a_run_with_the_id_of_a_session(harness: SessionHarness, unique_name: str) -> None:
     compiled = prepare_plan(check_plan({"nodes": [call_node("a", "echo", value=1)]}, harness.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
-        await harness.client_runs.start(StartRequest(compiled, run_id=session_id(unique_name)))
+        await harness.client_runs.start(StartRequest(compiled, run_id=session_workflow_id(unique_name)))
     # A Temporal client can start such a run.
     encoded_request = await harness.client_runs.encode(StartRequest(compiled))
     await harness.client.start_workflow(
         encoded_request.workflow,
         encoded_request.content,
-        id=session_id(unique_name),
+        id=session_workflow_id(unique_name),
         task_queue=harness.runs.task_queue,
     )
     with pytest.raises(SessionNotFound, match="is a run, not a session"):
         await harness.sessions.read(unique_name)
-    await harness.client.get_workflow_handle(session_id(unique_name)).result()
+    await harness.client.get_workflow_handle(session_workflow_id(unique_name)).result()
 
 
 async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_names(
@@ -501,7 +503,7 @@ async def _start_turn_and_continue_as_new(
     await eventually(lambda: unique_name in harness.tool_harness.entered)
     # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
-    handle = harness.client.get_workflow_handle(session_id(unique_name))
+    handle = harness.client.get_workflow_handle(session_workflow_id(unique_name))
     for _ in range(4):
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
@@ -514,7 +516,7 @@ async def _start_turn_and_continue_as_new(
 
 
 async def _count_events_by_kind(harness: SessionHarness, session_name: str) -> "Counter[EventType.ValueType]":
-    history = await harness.client.get_workflow_handle(session_id(session_name)).fetch_history()
+    history = await harness.client.get_workflow_handle(session_workflow_id(session_name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 
 
@@ -542,7 +544,7 @@ async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_on
         with pytest.raises(TurnRejected, match="no worker serves the session") as error:
             await unserved_sessions.start_turn(unique_name, prepare, run_id=f"{unique_name} run")
         assert error.value.code == "no_worker"
-        await client.get_workflow_handle(session_id(unique_name)).terminate("the session has no worker")
+        await client.get_workflow_handle(session_workflow_id(unique_name)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started_turn = await harness.sessions.start_turn(unique_name, prepare, run_id=f"{unique_name} run")
         assert len((await harness.wait_for_turn_end(unique_name, started_turn.run_id)).turns) == 1

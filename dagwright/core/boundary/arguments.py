@@ -45,9 +45,9 @@ def reject_unknown(names: Iterable[str], known_names: Collection[str], *, functi
 
 
 def _suggestion(name: str, known_names: Collection[str]) -> str | None:
-    """Return a hint with the nearest known name, such as `run_id` for `id`; `None` if no name is near."""
+    """Return a hint with the nearest known names, such as `run_id` for `id`; `None` if no name is near."""
     longer_names = [known_name for known_name in known_names if known_name.endswith(f"_{name}")]
-    return f"did you mean {longer_names[0]!r}?" if len(longer_names) == 1 else suggestion(name, known_names)
+    return f"did you mean {' or '.join(map(repr, longer_names))}?" if longer_names else suggestion(name, known_names)
 
 
 def checks_arguments(function: Function) -> Function:

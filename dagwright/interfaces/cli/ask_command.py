@@ -34,7 +34,7 @@ def ask_with_settings(request: AskRequest, settings: Settings, output: Output) -
     """Plan and run a request with these settings, and return the exit code; raise the errors of `ask`."""
     reject_invalid_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name = normalized_session_name(request.session) if request.session is not None else None
+    session_name = normalized_session_name(request.session_id) if request.session_id is not None else None
     # An invalid request is rejected before the server starts. This check needs no session: an invalid request is
     # invalid in every session.
     prepared_request = prepare_and_report_notes(request, toolset, output)
@@ -51,9 +51,11 @@ def ask_with_settings(request: AskRequest, settings: Settings, output: Output) -
             and output.can_ask
         )
         presentation = RunPresentation(_print_answer, output, approve_on_terminal if needs_approval else None)
-    if name is not None:
+    if session_name is not None:
         turn = TurnRequest(
-            name, request.text, lambda session: prepare_and_report_notes(request, toolset, output, session).start
+            session_name,
+            request.text,
+            lambda session: prepare_and_report_notes(request, toolset, output, session).start,
         )
         return run_in_session(turn, request, toolset, presentation=presentation, settings=settings)
     return start_and_follow(prepared_request.start, request, toolset, presentation=presentation, settings=settings)

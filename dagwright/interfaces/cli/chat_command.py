@@ -83,11 +83,13 @@ def chat(arguments: ChatArguments, output: Output) -> int:
 
     Raises:
         CommandError: the options are invalid.
-        SessionNameInvalid: the session name is invalid.
+        SessionNameInvalid: the session ID is invalid.
     """
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
-    name = normalized_session_name(arguments.session) if arguments.session is not None else _new_session_name()
+    session_name = (
+        _new_session_name() if arguments.session_id is None else normalized_session_name(arguments.session_id)
+    )
     ask_request = arguments.ask_request()
     # Invalid options are reported before there is a server.
     prepare_turn(replace(ask_request, text="Hello."), toolset, output)
@@ -100,7 +102,7 @@ def chat(arguments: ChatArguments, output: Output) -> int:
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
             chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
-            code = await chat_loop.answer_messages(name, is_new=arguments.session is None)
+            code = await chat_loop.answer_messages(session_name, is_new=arguments.session_id is None)
             # Steps that do not end in time are abandoned, but their runs continue.
             interrupt_handling.exit_watchdog.start(code)
             if code == ExitCode.INTERRUPTED:
@@ -360,7 +362,7 @@ class Chat:
 
     async def _run_turn(self, run_id: str, message: str) -> int:
         resources = self._resources
-        ask_request = replace(self._ask_request, text=message, run_id=run_id, session=self._session_name)
+        ask_request = replace(self._ask_request, text=message, run_id=run_id, session_id=self._session_name)
         reject_lone_surrogates(ask_request)
         turn_request = TurnRequest(
             self._session_name,

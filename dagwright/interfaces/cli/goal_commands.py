@@ -152,7 +152,7 @@ class AskRequest:
             help=f"How often the model may plan again after its plan has run; default: {DEFAULT_MAX_REPLANS}.",
         ),
     ] = None
-    session: Annotated[
+    session_id: Annotated[
         str | None,
         typer.Option(
             "--session",
@@ -166,7 +166,7 @@ class AskRequest:
 class ChatArguments:
     """Arguments of `chat`. `deadline` (of each turn) and `worker_timeout` are unparsed durations."""
 
-    session: Annotated[
+    session_id: Annotated[
         str | None, typer.Option("--session", metavar="S", help="Continue session S; default: a new session.")
     ] = None
     profile: Annotated[
@@ -203,10 +203,10 @@ class ChatArguments:
 
 @dataclass(frozen=True, slots=True)
 class SessionArguments:
-    """Arguments of `session`. Without a name, the sessions are listed, starting after the cursor `after`."""
+    """Arguments of `session`. Without an ID, the sessions are listed, starting after the cursor `after`."""
 
-    name: Annotated[
-        str | None, typer.Argument(metavar="S", help="Name of the session; without it, list the sessions.")
+    session_id: Annotated[
+        str | None, typer.Argument(metavar="S", help="ID of the session; without it, list the sessions.")
     ] = None
     is_ending: Annotated[
         bool,

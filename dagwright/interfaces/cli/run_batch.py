@@ -58,7 +58,7 @@ class _Line:
 
 def run(arguments: RunArguments, output: Output) -> int:
     """Run a plan, or the plan of each line of a `.jsonl` file, and return the exit code."""
-    if arguments.session is not None:
+    if arguments.session_id is not None:
         from dagwright.interfaces.cli.session_turns import run_plan  # noqa: PLC0415 - other runs need no sessions
 
         return run_plan(arguments, output)

@@ -78,7 +78,7 @@ class RunArguments:
     tags: Tags = ()
     fairness_key: FairnessKey = None
     fairness_weight: FairnessWeight = None
-    session: Annotated[
+    session_id: Annotated[
         str | None,
         typer.Option(
             "--session", metavar="S", help="Run the plan as a turn of session S; @names refer to names of the session."

@@ -31,28 +31,28 @@ def session(arguments: SessionArguments, output: Output) -> int:
     """Show a session, end it, or list the newest sessions.
 
     Raises:
-        CommandError: `--end` is given without a name, or `--after` is not a cursor.
-        SessionNameInvalid: the name is invalid.
+        CommandError: `--end` is given without a session, or `--after` is not a cursor.
+        SessionNameInvalid: the ID is invalid.
         SessionNotFound: the session does not exist.
     """
-    if arguments.is_ending and arguments.name is None:
-        raise CommandError("--end needs the name of a session")
-    name = normalized_session_name(arguments.name) if arguments.name is not None else None
+    if arguments.is_ending and arguments.session_id is None:
+        raise CommandError("--end needs the ID of a session")
+    session_name = normalized_session_name(arguments.session_id) if arguments.session_id is not None else None
     settings, after = command_settings(), parse_cursor(arguments.after)
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
             sessions = Sessions(connection, namespace_runs(connection, settings), task_queue=settings.task_queue)
-            if name is None:
+            if session_name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)
             elif arguments.is_ending:
-                view = await sessions.find(name)
-                message = await sessions.end(name)
+                view = await sessions.find(session_name)
+                message = await sessions.end(session_name)
                 if output.is_json:
                     output.document(run_outcome(view.workflow_id, message))
-                output.print(f"the session {one_line(name)} {message}")
+                output.print(f"the session {one_line(session_name)} {message}")
             else:
-                view = await sessions.find(name)
+                view = await sessions.find(session_name)
                 _print_session(
                     replace(view, session=await sessions.with_full_answers(view.session)), output, connection.server
                 )

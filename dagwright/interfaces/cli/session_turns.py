@@ -49,7 +49,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
     reject_batch_in_session(arguments)
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
-    name, title = normalized_session_name(arguments.session or ""), default_title(arguments)
+    session_name, title = normalized_session_name(arguments.session_id or ""), default_title(arguments)
 
     def prepare(session: SessionRecord) -> StartRequest:
         start_request = prepare_run(arguments, toolset, output, session)
@@ -57,7 +57,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
             require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
         return replace(start_request, title=title)
 
-    turn_request = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
+    turn_request = TurnRequest(session_name, f"(the plan {title})" if title else "", prepare)
     try:
         return run_in_session(
             turn_request, arguments, toolset, presentation=RunPresentation(print_run, output), settings=settings
@@ -95,13 +95,13 @@ def run_in_session(
                 if start_options.keeps_server:
                     LocalServer(settings).keep_running()
                 interrupt_handling.text = interrupt_message(started_run.run_id, connection, settings)
-                message = f" in the session {one_line(turn_request.name)}"
+                message = f" in the session {one_line(turn_request.session_name)}"
                 followed_run = FollowedRun(started_run.run_id, message, started_run.is_new)
                 presentation_with_watchdog = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
                 code = await follow_to_end(
                     followed_run, connection, settings, toolset=None, presentation=presentation_with_watchdog
                 )
-                await sessions.wait_for_turn_end(turn_request.name, started_run.run_id)
+                await sessions.wait_for_turn_end(turn_request.session_name, started_run.run_id)
                 return code
 
     return run_async(work, output)
@@ -119,7 +119,7 @@ async def _start_turn(
     def log_busy_session(running_turn: Turn) -> None:
         run_id = one_line(running_turn.run_id)
         output.log(
-            f"{busy_session_text(turn_request.name, running_turn)}; this turn waits for the end of that run: "
+            f"{busy_session_text(turn_request.session_name, running_turn)}; this turn waits for the end of that run: "
             f"`dagwright watch {run_id}` shows it, `dagwright inbox` lists its requests"
         )
 
@@ -135,10 +135,10 @@ async def _start_turn(
         raise command_error_of(rejection) from None
 
 
-def busy_session_text(name: str, turn: Turn) -> str:
+def busy_session_text(session_name: str, turn: Turn) -> str:
     """Describe a session that is running another turn."""
     request_text = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
-    return f"the session {one_line(name)} is running {one_line(turn.run_id)}{request_text}"
+    return f"the session {one_line(session_name)} is running {one_line(turn.run_id)}{request_text}"
 
 
 def command_error_of(rejection: TurnRejected) -> CommandError:

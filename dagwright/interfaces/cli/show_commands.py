@@ -255,7 +255,7 @@ def _run_with_connection(work_with_runs: "Callable[[Runs, Server], Awaitable[int
 
 def _table(runs: Sequence[RunSummary]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    has_sessions = any(run.session is not None for run in runs)
+    has_sessions = any(run.session_id is not None for run in runs)
     for name in ("run", "state", "title", "started", "duration", "nodes", *(("session",) if has_sessions else ())):
         table.add_column(name, overflow="fold")
     for run in runs:
@@ -268,7 +268,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
             local_date_time(started_s) if started_s is not None else "",
             format_elapsed_time(duration_s) if duration_s is not None else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
-            *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
+            *((Text(one_line(run.session_id or "", limit=60)),) if has_sessions else ()),
         )
     return table
 

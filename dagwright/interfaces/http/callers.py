@@ -78,29 +78,29 @@ ANYONE = Caller()
 """The caller if no key is required."""
 
 
-def stored_session_name(caller: Caller, name: str) -> str:
+def stored_session_name(caller: Caller, session_id: str) -> str:
     """Return the name under which a session of the caller is stored: two owners may use the same session ID."""
-    return name if caller.owner is None else f"{caller.owner}{_OWNER_SEPARATOR}{name}"
+    return session_id if caller.owner is None else f"{caller.owner}{_OWNER_SEPARATOR}{session_id}"
 
 
-def validated_session_name(caller: Caller, name: str) -> str:
-    """Like `stored_session_name`, but reject names that cannot be used for a new session.
+def validated_session_name(caller: Caller, session_id: str) -> str:
+    """Like `stored_session_name`, but reject IDs that cannot be used for a new session.
 
     Raises:
-        SessionNameInvalid: the name is invalid, or cannot be part of a URL.
+        SessionNameInvalid: the ID is invalid, or cannot be part of a URL.
     """
-    stored_name = normalized_session_name(stored_session_name(caller, name))
-    if "/" in stored_name or name.strip() in _DOT_SEGMENTS:
-        problem = "contains a slash" if "/" in stored_name else "is a relative path segment"
+    session_name = normalized_session_name(stored_session_name(caller, session_id))
+    if "/" in session_name or session_id.strip() in _DOT_SEGMENTS:
+        problem = "contains a slash" if "/" in session_name else "is a relative path segment"
         message = f"{problem}, so it cannot be part of a URL of the API; choose another name"
-        raise SessionNameInvalid(f"the name of the session {name!r:.80} {message}")
-    return stored_name
+        raise SessionNameInvalid(f"the name of the session {session_id!r:.80} {message}")
+    return session_name
 
 
-def public_session_id(caller: Caller, session: str | None) -> str | None:
+def public_session_id(caller: Caller, session_name: str | None) -> str | None:
     """Return the session ID that the caller uses for a stored session."""
     return (
-        session
-        if session is None or caller.owner is None
-        else session.removeprefix(f"{caller.owner}{_OWNER_SEPARATOR}")
+        session_name
+        if session_name is None or caller.owner is None
+        else session_name.removeprefix(f"{caller.owner}{_OWNER_SEPARATOR}")
     )

@@ -214,7 +214,7 @@ class GatewayOptions:
 
     Args:
         routing_mode: `None` if the request has none.
-        session: name of the session; `None` for a run outside sessions.
+        session_id: `None` for a run outside sessions.
         inputs: inputs of a plan; `None` if the message has them.
         run_model: model used by the run; `None` for the model of the settings.
         deadline_s: maximum seconds of the run; `None` for the default.
@@ -224,7 +224,7 @@ class GatewayOptions:
     """
 
     routing_mode: RoutingMode | None = None
-    session: str | None = None
+    session_id: str | None = None
     stream_progress: StreamProgress = StreamProgress.CONTENT
     cancel_on_disconnect: bool = False
     inputs: Mapping[str, Any] | None = None
@@ -255,7 +255,7 @@ def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Gate
         options[name] = next((value for value in values if value is not None and value != ""), None)
     return GatewayOptions(
         routing_mode=_parse_choice(RoutingMode, "routing_mode", options["routing_mode"]),
-        session=_parse_text("session_id", options["session_id"]),
+        session_id=_parse_text("session_id", options["session_id"]),
         stream_progress=_parse_choice(StreamProgress, "stream_progress", options["stream_progress"])
         or StreamProgress.CONTENT,
         cancel_on_disconnect=_parse_flag("cancel_on_disconnect", options["cancel_on_disconnect"]),

@@ -125,7 +125,7 @@ async def create_response(
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
     # The stored turns of a session replace the referenced messages.
-    answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
+    answers = await _referenced_answers(context, body) if options.session_id is None else NO_REFERENCES
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
     reject_unsupported_rounds_options(target, options)
@@ -242,8 +242,8 @@ def _response_ref(run_request: RunBackedRequest) -> ResponseRef:
     return ResponseRef(run_request.run_id, run_request.model, run_request.allows_calls)
 
 
-def _in_progress_response(response: Mapping[str, Any], run_id: str, session: str | None) -> dict[str, Any]:
-    return {**response, "dagwright": {"run_id": run_id, "session_id": session, "status": "running"}}
+def _in_progress_response(response: Mapping[str, Any], run_id: str, session_id: str | None) -> dict[str, Any]:
+    return {**response, "dagwright": {"run_id": run_id, "session_id": session_id, "status": "running"}}
 
 
 async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[str, Any]:
@@ -252,24 +252,27 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     response = response_object({"background": True}, ref, status="in_progress")
     if active_starts := active_starts_of(context, run_id):
         return _in_progress_response(
-            response, run_id, public_session_id(context.caller, active_starts[0].run_start.session)
+            response, run_id, public_session_id(context.caller, active_starts[0].run_start.session_name)
         )
     await context.visible_run(run_id)
     view = await context.runs.reader(run_id).read()
-    session = await context.runs.session_of(run_id)
+    session_name = await context.runs.session_name_of(run_id)
     response["created_at"] = int(view.started_at or response["created_at"])
     requests = (
         [] if view.is_closed else [request.document for request in await context.runs.feedback.requests_of(run_id)]
     )
     if not (view.is_closed or requests):
-        return {**response, "dagwright": run_fields_of(view, session=public_session_id(context.caller, session))}
+        return {
+            **response,
+            "dagwright": run_fields_of(view, session_id=public_session_id(context.caller, session_name)),
+        }
     moment = RunMoment(view, (), requests)
     try:
-        outcome = await outcome_of(context, moment, session=session, form=AnswerForm(ref.allows_calls))
+        outcome = await outcome_of(context, moment, session_name=session_name, form=AnswerForm(ref.allows_calls))
     except ApiError as error:
         return {
             **failed_response(response, error),
-            "dagwright": run_fields_of(view, session=public_session_id(context.caller, session)),
+            "dagwright": run_fields_of(view, session_id=public_session_id(context.caller, session_name)),
         }
     return completed_response(response, outcome, run_id=run_id)
 
@@ -282,9 +285,11 @@ async def _with_previous_run(
     The request becomes a turn of the run's session. If the run has no session, the run becomes an earlier turn of the
     conversation.
     """
-    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(run_id)))
-    if session is not None:
-        return (options if options.session is not None else replace(options, session=session)), conversation
+    session_id = public_session_id(
+        context.caller, await context.runs.session_name_of(await context.visible_run(run_id))
+    )
+    if session_id is not None:
+        return (options if options.session_id is not None else replace(options, session_id=session_id)), conversation
     view = await context.runs.reader(run_id).read()
     answer = await _final_answer(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
@@ -314,7 +319,7 @@ async def _final_answer(context: GatewayContext, view: RunView) -> str | None:
     if not view.is_closed:
         return None
     try:
-        return (await outcome_of(context, RunMoment(view, (), ()), session=None)).text
+        return (await outcome_of(context, RunMoment(view, (), ()), session_name=None)).text
     except ApiError:
         return None
 

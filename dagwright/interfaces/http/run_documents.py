@@ -41,14 +41,14 @@ async def run_document(context: GatewayContext, run_id: str) -> dict[str, Any]:
 async def _document_of_view(context: GatewayContext, view: RunView) -> dict[str, Any]:
     """Return the document of a run with the fields that only the API has."""
     document = await context.runs.document(view)
-    session = public_session_id(context.caller, await context.runs.session_of(view.run_id))
+    session_id = public_session_id(context.caller, await context.runs.session_name_of(view.run_id))
     return {
         **document,
         "started_at": format_time(view.started_at),
         "ended_at": format_time(view.ended_at),
         "metadata": await context.runs.tags_of(view.run_id),
         "cursor": str(view.cursor),
-        "session_id": session,
+        "session_id": session_id,
         "ui_url": context.visible_server.run_url(view.run_id, execution_id=view.execution_id),
     }
 
@@ -114,21 +114,21 @@ async def event_stream(
     return stream_response(serialize(updates, session_run_id=session_run_id), context=context, headers=headers)
 
 
-async def session_view(context: GatewayContext, name: str) -> SessionView:
+async def session_view(context: GatewayContext, session_id: str) -> SessionView:
     """Return a session of the caller.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
     """
-    stored_name = normalized_session_name(stored_session_name(context.caller, name))
+    session_name = normalized_session_name(stored_session_name(context.caller, session_id))
     try:
-        return await context.sessions.find(stored_name)
+        return await context.sessions.find(session_name)
     except SessionNotFound as error:
-        # Report the name that the caller knows.
-        raise SessionNotFound(str(error).replace(repr(stored_name), repr(name))) from None
+        # Report the ID that the caller knows.
+        raise SessionNotFound(str(error).replace(repr(session_name), repr(session_id))) from None
 
 
-async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId | None = None) -> str:
+async def run_of_session(context: GatewayContext, session_id: str, *, cursor: EventId | None = None) -> str:
     """Return the run of the current turn of a session, or of its last turn if none is running.
 
     Args:
@@ -139,7 +139,7 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         SessionNotFound, SessionNameInvalid: there is no such session.
         ApiError: the session has no turns.
     """
-    session = (await session_view(context, name)).session
+    session = (await session_view(context, session_id)).session
     if session.running_turn is not None and not await _may_be_turn_of(
         context, session.running_turn.run_id, session.name
     ):
@@ -150,14 +150,14 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         index = runs.index(cursor.run_id) + (1 if cursor.is_end else 0)
         return runs[min(index, len(runs) - 1)]
     if not runs:
-        raise ApiError(ErrorCode.NOT_FOUND, f"the session {name!r:.80} has no turns")
+        raise ApiError(ErrorCode.NOT_FOUND, f"the session {session_id!r:.80} has no turns")
     return session.running_turn.run_id if session.running_turn is not None else runs[-1]
 
 
-async def _may_be_turn_of(context: GatewayContext, run_id: str, session: str) -> bool:
+async def _may_be_turn_of(context: GatewayContext, run_id: str, session_name: str) -> bool:
     """Return whether a run is a turn of a session, or has not started yet."""
     try:
-        return await context.runs.session_of(run_id) == session
+        return await context.runs.session_name_of(run_id) == session_name
     except RunNotFound:
         return True
 

@@ -111,12 +111,12 @@ DEFAULT_FORM = AnswerForm()
 
 
 async def outcome_of(
-    context: "GatewayContext", moment: RunMoment, *, session: str | None, form: AnswerForm = DEFAULT_FORM
+    context: "GatewayContext", moment: RunMoment, *, session_name: str | None, form: AnswerForm = DEFAULT_FORM
 ) -> RunOutcome:
     """Return the outcome of a run at its last moment.
 
     Args:
-        session: stored name of the session that the run is a turn of.
+        session_name: session that the run is a turn of.
         form: the answers that the client accepts.
 
     Raises:
@@ -126,7 +126,7 @@ async def outcome_of(
     if moment.requests:
         usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
         run_id = view.run_id
-        run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
+        run_fields = run_fields_of(view, session_id=public_session_id(context.caller, session_name))
         run_fields["waiting_for"] = open_request_documents(moment.requests, run_id=run_id)
         message = questions_with_hint(moment.requests, run_id=run_id, allows_calls=form.allows_calls)
         requests_as_tool_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
@@ -136,10 +136,12 @@ async def outcome_of(
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
         return RunOutcome(message, moment.requests, usage_json(usage), run_fields, requests_as_tool_calls)
     document = await context.runs.document(view)
-    if session is not None:
+    if session_name is not None:
         # The next turn needs the results that this turn saves in the session.
-        await context.sessions.wait_for_turn_end(session, view.run_id)
-    run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
+        await context.sessions.wait_for_turn_end(session_name, view.run_id)
+    run_fields = run_fields_of(
+        view, session_id=public_session_id(context.caller, session_name), error=document["error"]
+    )
     if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)
     usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
@@ -168,7 +170,7 @@ def _format_structured_output(form: OutputForm, document: Mapping[str, Any], run
         ) from None
 
 
-def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def run_fields_of(view: RunView, *, session_id: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the JSON object under the key `dagwright` of an HTTP response.
 
     Args:
@@ -176,7 +178,7 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
     """
     run_fields = {
         "run_id": view.run_id,
-        "session_id": session,
+        "session_id": session_id,
         "status": str(view.status),
         "node_counts": view.node_counts,
     }

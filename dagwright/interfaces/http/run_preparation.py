@@ -78,7 +78,7 @@ def prepare_run_start(
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
     reject_unsupported_rounds_options(target, options)
-    session = None if options.session is None else validated_session_name(context.caller, options.session)
+    session_name = None if options.session_id is None else validated_session_name(context.caller, options.session_id)
     run_id = (
         new_run_id()
         if options.idempotency_key is None
@@ -107,7 +107,7 @@ def prepare_run_start(
         )
         return replace(start, options=run_options, run_id=run_id, title=run_title, tools=tools)
 
-    return RunStart(run_id, session, request_text, prepare_in_session)
+    return RunStart(run_id, session_name, request_text, prepare_in_session)
 
 
 def reject_unsupported_rounds_options(target: Target, options: GatewayOptions) -> None:
@@ -325,10 +325,10 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
         RunIdInUse: the `Idempotency-Key` belongs to another request.
         TurnRejected: the session accepts no more turns, or has no worker.
     """
-    if run_start.session is None:
+    if run_start.session_name is None:
         await context.runs.start(run_start.prepare(None))
         return
-    turn = TurnRequest(run_start.session, run_start.request, run_start.prepare)
+    turn = TurnRequest(run_start.session_name, run_start.request, run_start.prepare)
     while True:
         try:
             await start_turn(turn, context.runs, context.sessions, run_id=run_start.run_id)
@@ -336,7 +336,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
         except TurnRejected as rejection:
             if rejection.code != "session_busy" or rejection.run_id is None:
                 raise
-            await _reject_if_session_waits(context, run_start.session, rejection.run_id)
+            await _reject_if_session_waits(context, run_start.session_name, rejection.run_id)
             run_start.waiting_event.set()
         await asyncio.sleep(POLL_INTERVAL_S)
         _reject_abandoned_turn(context, run_start)
@@ -351,16 +351,16 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
     if run_start.abandon_event.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     if context.stop_event.is_set():
-        session_id = public_session_id(context.caller, run_start.session)
+        session_id = public_session_id(context.caller, run_start.session_name)
         message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"
         raise unavailable_error(f"{message}, send the request again")
 
 
-async def _reject_if_session_waits(context: "GatewayContext", session: str, run_id: str) -> None:
+async def _reject_if_session_waits(context: "GatewayContext", session_name: str, run_id: str) -> None:
     """Raise `ApiError` for a turn if the current run of its session waits for feedback, which may take days."""
     open_requests = await context.runs.feedback.requests_of(run_id)
     if open_requests:
-        session_id = public_session_id(context.caller, session)
+        session_id = public_session_id(context.caller, session_name)
         message = (
             f"the session {session_id!r} waits for an answer to {open_requests[0].id!r} of the run {run_id!r}: "
             f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run_id)}/feedback, "

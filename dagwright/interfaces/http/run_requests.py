@@ -57,8 +57,8 @@ class RunBackedRequest:
         model: model ID as the client sent it.
         run_id: ID of the run that answers the request: a new run, or the run whose questions the client answers.
         start: start of the run; `None` for a run that exists.
-        session: stored name of the session that the run is a turn of.
-        session_id: the client's ID of that session.
+        session_name: session that the run is a turn of.
+        session_id: the same session, as the client knows it.
         by: name recorded with answers to questions.
         cursor: where the client resumes the stream; `None` for the whole stream.
         allows_calls: whether questions may be sent as calls of `answer_feedback`.
@@ -70,7 +70,7 @@ class RunBackedRequest:
     conversation: Conversation
     options: GatewayOptions
     start: RunStart | None = None
-    session: str | None = None
+    session_name: str | None = None
     session_id: str | None = None
     by: str | None = None
     cursor: StreamCursor | None = None
@@ -163,9 +163,9 @@ async def _request_with_answers(
     require_scope(context, KeyScope.ANSWER)
     if not all(is_call_id_of(answer.call, run_id=answer.run_id) for answer in conversation.answers):
         raise unknown_call_error()
-    session = await context.runs.session_of(await context.visible_run(runs[0]))
-    session_id = public_session_id(context.caller, session)
-    return RunBackedRequest(target.id, runs[0], conversation, options, session=session, session_id=session_id)
+    session_name = await context.runs.session_name_of(await context.visible_run(runs[0]))
+    session_id = public_session_id(context.caller, session_name)
+    return RunBackedRequest(target.id, runs[0], conversation, options, session_name=session_name, session_id=session_id)
 
 
 def _request_starting_run(
@@ -184,9 +184,9 @@ def _request_starting_run(
     if answer_count not in (None, 1) or isinstance(answer_count, bool):
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "n: a run returns one answer", param="n")
     start = prepare_run_start(context, target, conversation, options=options, settings=settings)
-    session_id = public_session_id(context.caller, start.session)
+    session_id = public_session_id(context.caller, start.session_name)
     return RunBackedRequest(
-        target.id, start.run_id, conversation, options, start, session=start.session, session_id=session_id
+        target.id, start.run_id, conversation, options, start, session_name=start.session_name, session_id=session_id
     )
 
 
@@ -201,10 +201,14 @@ async def request_for_existing_run(
     """
     active_starts = active_starts_of(context, run_id)
     start = active_starts[0].run_start if active_starts else None
-    session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run_id))
-    session_id = public_session_id(context.caller, session)
+    session_name = (
+        start.session_name
+        if start is not None
+        else await context.runs.session_name_of(await context.visible_run(run_id))
+    )
+    session_id = public_session_id(context.caller, session_name)
     return RunBackedRequest(
-        model, run_id, Conversation(""), options, start, session=session, session_id=session_id, cursor=cursor
+        model, run_id, Conversation(""), options, start, session_name=session_name, session_id=session_id, cursor=cursor
     )
 
 
@@ -280,7 +284,7 @@ async def _cancel(context: GatewayContext, run_request: RunBackedRequest, start_
 async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequest, moment: RunMoment) -> RunOutcome:
     """Return the outcome of a run at its last moment. Raises the same errors as `outcome_of`."""
     form = AnswerForm(run_request.allows_calls, run_request.output_form)
-    return await outcome_of(context, moment, session=run_request.session, form=form)
+    return await outcome_of(context, moment, session_name=run_request.session_name, form=form)
 
 
 async def start_for_stream(context: GatewayContext, run_request: RunBackedRequest) -> StartTask:
@@ -290,7 +294,7 @@ async def start_for_stream(context: GatewayContext, run_request: RunBackedReques
     Raises the same errors as `start_or_answer`.
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))
-    is_fast = run_request.start is not None and run_request.start.session is None
+    is_fast = run_request.start is not None and run_request.start.session_name is None
     await asyncio.wait({start_task}, timeout=None if is_fast else START_WAIT_S)
     if start_task.done():
         await start_task

@@ -57,9 +57,11 @@ def _run_filter(
         Query(description="Filter by metadata, as `key=value`. Repeat the parameter to filter by several pairs."),
     ] = NO_METADATA,
 ) -> RunFilter:
-    session = None if session_id is None else normalized_session_name(stored_session_name(context.caller, session_id))
+    session_name = (
+        None if session_id is None else normalized_session_name(stored_session_name(context.caller, session_id))
+    )
     tags = _parse_metadata(metadata)
-    return RunFilter(context.caller.owner, status, session, title, tags=tags, template=template)
+    return RunFilter(context.caller.owner, status, session_name, title, tags=tags, template=template)
 
 
 @router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
@@ -77,7 +79,7 @@ async def list_runs(
 def _list_item(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
     item = run.to_json()
     metadata = item.pop("tags")
-    return {**item, "session_id": public_session_id(context.caller, run.session), "metadata": metadata}
+    return {**item, "session_id": public_session_id(context.caller, run.session_id), "metadata": metadata}
 
 
 def _parse_metadata(pairs: Sequence[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ class RunStart:
 
     Args:
         run_id: ID of the run.
-        session: stored name of the session that the run is a turn of; `None` outside sessions.
+        session_name: session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
         abandon_event: set when a client that sent `cancel_on_disconnect` disconnects. A waiting turn is then not
             started.
@@ -37,7 +37,7 @@ class RunStart:
     """
 
     run_id: str
-    session: str | None
+    session_name: str | None
     request: str
     prepare: StartPreparation
     abandon_event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,12 +138,8 @@ START_WAIT_S = 1.0
 headers. An error before the headers can still set the HTTP status."""
 
 
-def headers_of_run(run_id: str, session: str | None) -> dict[str, str]:
-    """Return the headers that name the run and the session of an answer.
-
-    Args:
-        session: the client's ID of the session.
-    """
-    headers = {"X-Run-Id": run_id, "X-Session-Id": session}
+def headers_of_run(run_id: str, session_id: str | None) -> dict[str, str]:
+    """Return the headers that name the run and the session of an answer."""
+    headers = {"X-Run-Id": run_id, "X-Session-Id": session_id}
     # Headers are ASCII. IDs with other characters are only in the body.
     return {name: value for name, value in headers.items() if value is not None and value.isascii()}

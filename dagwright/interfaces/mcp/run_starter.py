@@ -138,8 +138,8 @@ class RunStarter:
             raise McpCallRejected("bad_usage", f"{options[0]}: only the profile `rounds` supports this argument")
         try:
             start_request = self._prepare(request)
-            if (name := arguments.get("session_id")) is not None:
-                turn = TurnRequest(normalized_session_name(name), request.text, partial(self._prepare, request))
+            if (session_id := arguments.get("session_id")) is not None:
+                turn = TurnRequest(normalized_session_name(session_id), request.text, partial(self._prepare, request))
                 started_run, _ = await start_turn(turn, self.runs, self.sessions, run_id=run_id)
                 return started_run
         except (GoalRejected, TurnRejected) as error:

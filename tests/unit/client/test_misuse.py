@@ -76,7 +76,7 @@ def test_client_that_is_not_awaited_is_rejected_at_its_first_use() -> None:
         (lambda: cast("Any", dagwright.Client.connect)(addres="x"), "connect() .* 'addres'; did you mean 'address'"),
         (lambda: cast("Any", dagwright.SyncClient.connect)(addres="x"), "connect() .* 'addres'"),
         (lambda: cast("Any", dagwright.run)({}, input={}), "run() .* 'input'; did you mean 'inputs'"),
-        (lambda: cast("Any", dagwright.run)({}, id="a"), "run() .* 'id'; did you mean 'run_id'"),
+        (lambda: cast("Any", dagwright.run)({}, id="a"), "run() .* 'id'; did you mean 'run_id' or 'session_id'"),
         (lambda: cast("Any", dagwright.run)({}, deadlin="2h"), "run() .* 'deadlin'; did you mean 'deadline'"),
         (lambda: cast("Any", dagwright.Plan)(titel="Refill"), "Plan() .* 'titel'; did you mean 'title'"),
         (lambda: cast("Any", dagwright.ask_human)("Order?", asignee="ann"), "ask_human() .* did you mean 'assignee'"),

@@ -85,7 +85,13 @@ def test_importing_the_client_loads_no_optional_library() -> None:
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
 CLASSES_BY_NAME: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
-PYTHON_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
+PYTHON_NAMES = {
+    "id": "run_id",
+    "input": "inputs",
+    "tag": "tags",
+    "session": "session_id",
+    "non-interactive": "interactive",
+}
 """Option of the command line -> Python option, if the names differ."""
 PARAMETER_OPTIONS = {"inputs", "run_id", "tools", "agents"}
 """Options that are parameters of `Client.start`, `Client.ask` or `Worker`."""

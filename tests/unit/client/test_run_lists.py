@@ -203,7 +203,7 @@ _LISTED_RUNS_QUERY = f"{_TOP_RUNS_QUERY} AND ExecutionStatus != 'ContinuedAsNew'
     [
         (RunFilter(), ""),
         (RunFilter(owner="ann"), " AND DagwrightOwner = 'ann'"),
-        (RunFilter(session="ann:it's"), " AND DagwrightSession = 'ann:it\u2019s'"),
+        (RunFilter(session_name="ann:it's"), " AND DagwrightSession = 'ann:it\u2019s'"),
         (RunFilter(template="sales"), " AND DagwrightTemplate = 'sales'"),
         (
             RunFilter(title='Say "x"'),

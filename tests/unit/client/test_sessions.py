@@ -10,7 +10,7 @@ from dagwright.client.errors import RunIdInUse, TurnRejected
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView
 from dagwright.client.starts import EncodedStart, StartedRun
-from dagwright.protocol.sessions import SessionRecord, session_id
+from dagwright.protocol.sessions import SessionRecord, session_workflow_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
 
@@ -62,7 +62,7 @@ class _FakeSessions(Sessions):
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         async def describe() -> Any:
-            return SimpleNamespace(id=workflow_id, run_id="1", parent_id=session_id(self._parent_name))
+            return SimpleNamespace(id=workflow_id, run_id="1", parent_id=session_workflow_id(self._parent_name))
 
         return SimpleNamespace(describe=describe)
 

@@ -25,7 +25,7 @@ from dagwright.protocol.sessions import (
     SessionRecord,
     normalized_session_name,
     session_from_json,
-    session_id,
+    session_workflow_id,
 )
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_OLDER_RESPONSE_BYTES, cut_middle
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
@@ -412,12 +412,17 @@ def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> No
     mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(error.value)
     assert mentions_the_size == (not name.strip() or len(name) > 75)
     assert normalized_session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
-    assert session_id("a/b") == "session-a/b"
+    assert session_workflow_id("a/b") == "session-a/b"
 
 
 def test_run_input_has_the_session_and_turn() -> None:
     run_input = RunInput(plan={"nodes": []}, session=ParentSession("session-s", "r"))
     assert run_input_from_json(run_input_to_json(run_input)).session == ParentSession("session-s", "r")
-    for session in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):
+    for invalid_session in (
+        3,
+        {},
+        {"session_workflow_id": "", "turn": "r"},
+        {"session_workflow_id": "x" * 1001, "turn": "r"},
+    ):
         with pytest.raises(MessageInvalid, match="'session' must have"):
-            run_input_from_json({"plan": {}, "session": session})
+            run_input_from_json({"plan": {}, "session": invalid_session})

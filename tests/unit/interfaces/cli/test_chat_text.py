@@ -66,7 +66,7 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
     arguments = ChatArguments(
-        session="s",
+        session_id="s",
         profile="rounds",
         max_rounds=4,
         worker_timeout="5s",

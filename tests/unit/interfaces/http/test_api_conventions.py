@@ -102,7 +102,7 @@ def test_error_of_a_failed_run_has_message_and_node(document: dict[str, Any], er
 
 def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
     options = gateway_options({"metadata": {"session_id": "main", "order": "4711"}}, {})
-    assert (options.session, options.metadata) == ("main", {"order": "4711"})
+    assert (options.session_id, options.metadata) == ("main", {"order": "4711"})
 
 
 @pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])

@@ -77,14 +77,14 @@ class _Server:
         await self._confirm_request()
         return StartedRun(run_id, "execution", is_new=True)
 
-    async def session_of(self, run_id: str) -> None:
+    async def session_name_of(self, run_id: str) -> None:
         if run_id not in (*self.started_runs, "run-asking"):
             raise RunNotFound(f"there is no run {run_id!r}")
 
-    owner_of = session_of
+    owner_of = session_name_of
 
     async def cancel(self, run_id: str, actor: Any) -> str:
-        await self.session_of(run_id)
+        await self.session_name_of(run_id)
         self.cancelled_runs.append(run_id)
         return "cancelled"
 

@@ -24,20 +24,20 @@ def test_header_takes_precedence_over_body_extra_body_and_metadata() -> None:
     assert gateway_options({"model": "small"}, {}) == GatewayOptions()
     metadata = {"session_id": "d", "routing_mode": "auto"}
     body = {"session_id": "b", "metadata": metadata, "extra_body": {"run_model": "m"}}
-    assert gateway_options(body, {}) == GatewayOptions(routing_mode=RoutingMode.AUTO, session="b", run_model="m")
+    assert gateway_options(body, {}) == GatewayOptions(routing_mode=RoutingMode.AUTO, session_id="b", run_model="m")
     headers = {"x-session-id": "h", "x-routing-mode": "direct", "idempotency-key": "k"}
     assert gateway_options(body, headers) == GatewayOptions(
-        routing_mode=RoutingMode.DIRECT, session="h", run_model="m", idempotency_key="k"
+        routing_mode=RoutingMode.DIRECT, session_id="h", run_model="m", idempotency_key="k"
     )
-    assert gateway_options({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session == "c"
+    assert gateway_options({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session_id == "c"
 
 
 @pytest.mark.parametrize(
-    ("raw_header", "session"), [("\u8239".encode(), "\u8239"), (b"\xfcmlaut", "\u00fcmlaut"), (b"main", "main")]
+    ("raw_header", "session_id"), [("\u8239".encode(), "\u8239"), (b"\xfcmlaut", "\u00fcmlaut"), (b"main", "main")]
 )
-def test_session_header_is_decoded_as_utf_8_or_latin_1(raw_header: bytes, session: str) -> None:
+def test_session_header_is_decoded_as_utf_8_or_latin_1(raw_header: bytes, session_id: str) -> None:
     headers = Headers(raw=[(b"x-session-id", raw_header)])
-    assert gateway_options({}, headers) == gateway_options({"session_id": session}, {})
+    assert gateway_options({}, headers) == gateway_options({"session_id": session_id}, {})
 
 
 def test_metadata_may_have_every_field_as_text() -> None:

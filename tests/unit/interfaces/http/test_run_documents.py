@@ -14,17 +14,17 @@ from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turns import TurnEnd, TurnStart
 
 
-def _context(session: SessionRecord, **sessions_by_run: str | None) -> Any:
+def _context(session: SessionRecord, **session_names_by_run: str | None) -> Any:
 
     async def find(_: str) -> SessionView:
         return SessionView(session)
 
-    async def session_of(run_id: str) -> str | None:
-        if run_id not in sessions_by_run:
+    async def session_name_of(run_id: str) -> str | None:
+        if run_id not in session_names_by_run:
             raise RunNotFound(f"there is no run {run_id!r}")
-        return sessions_by_run[run_id]
+        return session_names_by_run[run_id]
 
-    runs, sessions = SimpleNamespace(session_of=session_of), SimpleNamespace(find=find)
+    runs, sessions = SimpleNamespace(session_name_of=session_name_of), SimpleNamespace(find=find)
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
 
 
@@ -38,12 +38,13 @@ def _session(*ended_runs: str, running_run: str) -> SessionRecord:
 
 
 async def test_session_ignores_a_turn_that_has_the_id_of_an_unrelated_run() -> None:
-    for session in ("other", None):
+    for session_name in ("other", None):
         assert (
-            await run_of_session(_context(_session("first", running_run="shared"), shared=session), "main") == "first"
+            await run_of_session(_context(_session("first", running_run="shared"), shared=session_name), "main")
+            == "first"
         )
         with pytest.raises(ApiError, match="has no turns"):
-            await run_of_session(_context(_session(running_run="shared"), shared=session), "main")
+            await run_of_session(_context(_session(running_run="shared"), shared=session_name), "main")
     assert await run_of_session(_context(_session(running_run="first"), first="main"), "main") == "first"
     # A turn has the ID of its run before the run has started.
     assert await run_of_session(_context(_session(running_run="first")), "main") == "first"

@@ -37,7 +37,7 @@ def _context(document: Any, **fields: Any) -> Any:
 
 async def _run_fields(error: Any) -> Any:
     context = _context({"output": "Six.", "error": error}, caller=None)
-    return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).run_fields
+    return (await outcome_of(context, RunMoment(VIEW, (), []), session_name=None)).run_fields
 
 
 async def test_answer_has_the_error_of_its_run() -> None:
@@ -65,7 +65,7 @@ async def _error_of_run(status: str, **document: Any) -> ApiError:
     fields = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
     context = _context(fields, sessions=SimpleNamespace(wait_for_turn_end=wait_for_turn_end), caller=Caller("ann"))
     with pytest.raises(ApiError) as error:
-        await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
+        await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session_name="ann:main")
     return error.value
 
 
@@ -184,20 +184,22 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     async def visible_run(run_id: str) -> str:
         return run_id
 
-    async def session_of(run_id: str) -> str:
+    async def session_name_of(run_id: str) -> str:
         if run_id != "run-1":
             raise RunNotFound(run_id)
         return "ann:main"
 
     monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
     fields = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
-    context: Any = SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **fields)
+    context: Any = SimpleNamespace(
+        visible_run=visible_run, runs=SimpleNamespace(session_name_of=session_name_of), **fields
+    )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):
         await completions.stream_answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
     await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((run_request, with_usage),) = streamed_requests
     options = run_request.options
-    assert (run_request.run_id, run_request.session, run_request.session_id) == ("run-1", "ann:main", "main")
+    assert (run_request.run_id, run_request.session_name, run_request.session_id) == ("run-1", "ann:main", "main")
     assert (options.stream_progress, options.cancel_on_disconnect) == (StreamProgress.PROGRESS, False)
     assert (run_request.start, [*run_request.conversation.answers], with_usage) == (None, [], True)

@@ -20,7 +20,7 @@ export async function mount(root, { api, params }) {
   const turnViews = [];
   keepEndVisible(log);
   const welcome = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
-  let session = params.id;
+  let sessionId = params.id;
   let isUnmounted = false;
 
   fill(
@@ -46,19 +46,19 @@ export async function mount(root, { api, params }) {
   }
 
   async function onSend({ model, kind, message, inputs }) {
-    if (session === null) {
-      session = `chat-${newIdempotencyKey().slice(-8)}`;
-      title.textContent = session;
+    if (sessionId === null) {
+      sessionId = `chat-${newIdempotencyKey().slice(-8)}`;
+      title.textContent = sessionId;
       // The address changes without a navigation, which would unmount this view while it follows the run.
-      history.replaceState(null, "", `#/chat/${session}`);
-      document.title = `${session} · Chat · Dagwright`;
+      history.replaceState(null, "", `#/chat/${sessionId}`);
+      document.title = `${sessionId} · Chat · Dagwright`;
     }
     const earlierMessages = turnViews.flatMap((each) => each.messages());
     const turnView = new TurnView(message, { api, onRun: listSessions, onEnd: onEnd });
     add(turnView);
     // A model may answer without a run, and then needs the earlier messages. For a run, the session stores the turns.
     const messages = kind === "model" ? [...earlierMessages, { role: "user", content: message }] : [{ role: "user", content: message }];
-    const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
+    const body = { model, session_id: sessionId, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
     composer.setBusy(true);
     await turnView.ask(body, newIdempotencyKey());
   }
@@ -73,17 +73,17 @@ export async function mount(root, { api, params }) {
     try {
       const { data } = await api.get("/v1/sessions");
       if (isUnmounted) return;
-      fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
+      fill(sessions, data.map((each) => sessionLine(each, sessionId)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
       if (!isUnmounted) announce(error.message);
     }
   }
 
   async function loadTurns() {
-    const storedSession = await loadSession(session);
+    const storedSession = await loadSession();
     if (isUnmounted) return;
     if (storedSession === null) {
-      log.append(el("p", { class: "hint" }, "There is no session with this name; the first request starts it. Answers of a model without a run are not stored."));
+      log.append(el("p", { class: "hint" }, "There is no session with this ID; the first request starts it. Answers of a model without a run are not stored."));
       return;
     }
     if (storedSession.omitted_turns) log.append(el("p", { class: "hint" }, `${storedSession.omitted_turns} older turns are not stored.`));
@@ -96,9 +96,9 @@ export async function mount(root, { api, params }) {
     turnView.followRun(runningTurn.run_id);
   }
 
-  async function loadSession(name) {
+  async function loadSession() {
     try {
-      return await api.get(`/v1/sessions/${encodeURIComponent(name)}`);
+      return await api.get(`/v1/sessions/${encodeURIComponent(sessionId)}`);
     } catch (error) {
       if (error.status === 404) return null;
       throw error;
