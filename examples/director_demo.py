@@ -43,7 +43,7 @@ def demo(output: Output) -> int:
 def _answer_in_second_process(request: FeedbackRequest, output: Output) -> None:
     """Select the first option with a command, as in a second terminal."""
     option = (request.options or [])[0]
-    command = ("feedback", request.run_id, request.id, "--select", option["id"])
+    command = ("feedback", request.run_id, request.request_id, "--select", option["id"])
     output.print(f"no terminal, so a second process answers: dagwright {shlex.join(command)}")
     run_command(*command)
 

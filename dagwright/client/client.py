@@ -337,7 +337,7 @@ class Client:
         """List the open feedback requests of all runs, oldest first within a page.
 
         The first page has the requests of the newest runs. A run with many requests is listed with its first requests;
-        `Run.feedback_requests` returns all of them. `FeedbackRequest.is_shortened` marks requests with cut texts.
+        `Run.feedback_requests` returns all of them. `FeedbackRequest.shortened` marks requests with cut texts.
 
         Args:
             limit: number of requests after which a page ends; the requests of one run stay on one page. `after`

@@ -114,7 +114,7 @@ class NodeResult:
     """A node or an item of a map.
 
     Args:
-        id: ID of the node, `load[north]` for an item.
+        node_id: `load[north]` for an item.
         attempts: number of calls of the node's tool, including failed calls.
         usage: usage of the models that the node called.
         items: items of a map, key -> item, in order.
@@ -123,7 +123,7 @@ class NodeResult:
         lineage: the sources of the result; `Run.lineage` returns them for one node.
     """
 
-    id: str
+    node_id: str
     status: NodeStatus
     _value: Any = field(default=None, repr=False)
     error: NodeError | None = None
@@ -146,7 +146,7 @@ class NodeResult:
             ValueNotLoaded: the result is not in memory.
         """
         if isinstance(self._value, UnloadedValue):
-            raise ValueNotLoaded(f"the result of the node {self.id!r} is not loaded: {self._value.reason}")
+            raise ValueNotLoaded(f"the result of the node {self.node_id!r} is not loaded: {self._value.reason}")
         return self._value
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class NodeResult:
             if self.error
             else f", result={_display_text(self._value)}"
         )
-        return f"NodeResult({self.id!r}, status={self.status.value!r}{outcome})"
+        return f"NodeResult({self.node_id!r}, status={self.status.value!r}{outcome})"
 
     @property
     def is_loaded(self) -> bool:
@@ -173,7 +173,7 @@ class RunResult:
             the run.
         usage: usage of all models that the run and its sub-plans called.
         notes: further information, such as that a value is no longer in the store.
-        names: entities that the run bound to names, such as `order`, for the next turns of its session.
+        context: entities that the run bound to names, such as `order`, for the next turns of its session.
     """
 
     run_id: str
@@ -187,7 +187,7 @@ class RunResult:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     notes: Sequence[Note] = ()
-    names: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def output(self) -> Any:
@@ -291,7 +291,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
         started_at=None if view.started_at is None else utc_datetime(view.started_at),
         ended_at=None if view.ended_at is None else utc_datetime(view.ended_at),
         notes=tuple(notes),
-        names=parts.get("context", {}),
+        context=parts.get("context", {}),
     )
 
 
@@ -307,7 +307,7 @@ def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
     """Return the result of one node from its document."""
     error = document["error"]
     return NodeResult(
-        id=node_id,
+        node_id=node_id,
         status=NodeStatus(document["status"]),
         _value=document["result"],
         error=_error_of(error) if error else None,
@@ -378,12 +378,12 @@ def _add_unloaded_nodes(
 def _with_placeholder(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     if result is None:
         return node
-    compact_result = compact_value(result, ref=f"node:{node.id}")
+    compact_result = compact_value(result, ref=f"node:{node.node_id}")
     preview = (
         str(compact_result["preview"]) if isinstance(compact_result, Mapping) and "preview" in compact_result else ""
     )
     reason = (
-        f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.id!r})` reads one node, "
+        f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.node_id!r})` reads one node, "
         "`run.nodes()` all of them one by one, and `run.result(max_bytes=None)` loads everything"
     )
     return replace(node, _value=UnloadedValue(reason, preview))

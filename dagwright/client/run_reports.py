@@ -21,7 +21,7 @@ class Explanation:
     Args:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
-        reasons: reasons of the node and of all nodes that it depends on, down to the root causes.
+        chain: reasons of the node and of all nodes that it depends on, down to the root causes.
         omitted: number of reasons that were omitted because a report has a limited number of them.
         error: why the run failed.
     """
@@ -30,7 +30,7 @@ class Explanation:
     status: RunStatus
     node_id: str | None
     message: str
-    reasons: Sequence[Reason] = ()
+    chain: Sequence[Reason] = ()
     omitted: int = 0
     error: Problem | None = None
     notes: Sequence[Note] = ()
@@ -48,7 +48,7 @@ def explanation_of(explanation: "RunExplanation") -> Explanation:
         status=RunStatus(document["status"]),
         node_id=document["node_id"],
         message=message,
-        reasons=tuple(explanation.chain.reasons),
+        chain=tuple(explanation.chain.reasons),
         omitted=explanation.chain.omitted,
         error=problem_from_error(document["error"]),
         notes=tuple(note_from_json(note) for note in explanation.notes),
@@ -78,7 +78,7 @@ class Lineage:
         cached: for a result from the cache, the run and the node that produced the result.
         reused: for a result that a fork reuses, the run and the node that produced the result.
         answers: answers of people, each with `request_id`, `answer`, `by`, `at` and `note`.
-        commands: manual commands to the node, such as `retry` or `set_result`.
+        overrides: manual commands to the node, such as `retry` or `set_result`.
         files: paths that its tool has read.
         urls: addresses that its tool has read.
         model_calls: for an agent, IDs of its model calls.
@@ -97,7 +97,7 @@ class Lineage:
     cached: Mapping[str, Any] | None = None
     reused: Mapping[str, Any] | None = None
     answers: Sequence[Mapping[str, Any]] = ()
-    commands: Sequence[Mapping[str, Any]] = ()
+    overrides: Sequence[Mapping[str, Any]] = ()
     files: Sequence[str] = ()
     urls: Sequence[str] = ()
     model_calls: Sequence[str] = ()
@@ -121,7 +121,7 @@ def lineage_of(document: Mapping[str, Any]) -> Lineage:
         attempts=lineage["attempts"],
         cached=lineage.get("cached"),
         reused=lineage.get("reused"),
-        commands=tuple(lineage.get("overrides", ())),
+        overrides=tuple(lineage.get("overrides", ())),
         omitted=lineage.get("omitted", 0),
         **lists,
     )
@@ -132,7 +132,7 @@ class ForkPreview:
     """Predicted effect of a fork that has not been started.
 
     Args:
-        run_id: ID of the fork; the same fork always has the same ID.
+        fork_run_id: ID of the fork; the same fork always has the same ID.
         reused: IDs of the nodes whose results the fork reuses.
         executed: ID of a node that the fork executes immediately -> reason.
         reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
@@ -141,7 +141,7 @@ class ForkPreview:
         effects: ID of an executed node -> effects of its tool.
     """
 
-    run_id: str
+    fork_run_id: str
     reused: Sequence[str]
     executed: Mapping[str, str]
     reused_if_unchanged: Sequence[str] = ()
@@ -154,7 +154,7 @@ def preview_of(draft: "ForkDraft") -> ForkPreview:
     """Return the public form of a fork that has not been started."""
     prediction = draft.prediction
     return ForkPreview(
-        run_id=draft.run_id,
+        fork_run_id=draft.run_id,
         reused=tuple(prediction.reused),
         executed=dict(prediction.executed),
         reused_if_unchanged=tuple(prediction.reused_if_unchanged),

@@ -66,15 +66,15 @@ class SessionState:
         status: `idle`, `running`, `ending` or `ended`.
         turns: the newest turns, oldest first.
         omitted_turns: number of older turns that the session no longer has.
-        names: name without `@` -> entity.
+        context: name without `@` -> entity.
         cursor: where `list_sessions(after=cursor)` continues; set only for the last session of a page.
     """
 
-    id: str
+    session_id: str
     status: str
     turns: Sequence[SessionTurn] = ()
     omitted_turns: int = 0
-    names: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
     cursor: str | None = None
 
 
@@ -173,11 +173,11 @@ def state_of(view: SessionView) -> SessionState:
     """Return the public form of a session."""
     session = view.session
     return SessionState(
-        id=session.name,
+        session_id=session.name,
         status=session.status if view.is_open else "ended",
         turns=tuple(map(_turn_of, session.turns)),
         omitted_turns=session.omitted_turns,
-        names=dict(session.names),
+        context=dict(session.names),
     )
 
 

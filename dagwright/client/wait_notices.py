@@ -89,6 +89,6 @@ def request_text(request: FeedbackRequest) -> str:
     return (
         f"the run {request.run_id!r} waits for a person: {request.prompt[:_MAX_PROMPT_CHARACTERS]}"
         f"{choices_text if request.options else ''}\n"
-        f"  in another terminal: dagwright feedback {request.run_id} {request.id} {option}\n"
-        f'  in another program:  client.get_run("{request.run_id}").feedback("{request.id}", {argument})'
+        f"  in another terminal: dagwright feedback {request.run_id} {request.request_id} {option}\n"
+        f'  in another program:  client.get_run("{request.run_id}").feedback("{request.request_id}", {argument})'
     )

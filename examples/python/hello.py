@@ -24,4 +24,4 @@ if __name__ == "__main__":
     result = run(plan)
     print(result.output)
     for node in result.nodes.values():
-        print(f"{node.id}: {node.status.value}")
+        print(f"{node.node_id}: {node.status.value}")

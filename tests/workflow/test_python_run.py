@@ -42,7 +42,7 @@ def describe(event: AnyRunEvent) -> str:
         case NodeEvent():
             return f"{event.type} {event.node_id}"
         case FeedbackRequested():
-            return f"{event.type} {event.request.id}"
+            return f"{event.type} {event.request.request_id}"
         case FeedbackClosed():
             return f"{event.type} {event.request_id}={event.answer}"
     return event.type
@@ -73,7 +73,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
     with pytest.raises(ValueNotLoaded, match=r"await run\.node\('big'\)"):
         _ = limited_result.nodes["big"].result
     assert len((await python_runs.handle_of(handle).node("big")).result) == 3_000_000
-    assert [(node.id, node.is_loaded) async for node in python_runs.handle_of(handle).nodes()] == [
+    assert [(node.node_id, node.is_loaded) async for node in python_runs.handle_of(handle).nodes()] == [
         ("big", True),
         ("count", True),
     ]
@@ -240,7 +240,7 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(python_runs: Python
     assert (await run.result()).output == {"b": {"amount": 2}, "c": gate.name}
     expected = ["node.started c", "node.completed c"]
     assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
-    assert [(command["command"], command["by"]) for command in (await run.lineage("b")).commands] == [
+    assert [(override["command"], override["by"]) for override in (await run.lineage("b")).overrides] == [
         ("set_result", "ann")
     ]
 
@@ -253,7 +253,7 @@ async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_
     preview = await run.preview_fork(changed_plan)
     assert (preview.reused, [*preview.executed]) == (("a",), ["b"])
     fork = await run.fork(changed_plan)
-    assert fork.id == (await run.fork(changed_plan)).id == preview.run_id
+    assert fork.id == (await run.fork(changed_plan)).id == preview.fork_run_id
     with pytest.raises(RunIdInUse, match=f"^the fork '{fork.id}' was started with other tags; choose another id"):
         await run.fork(changed_plan, tags={"team": "blue"})
     assert (await fork.result()).output == 23
@@ -266,7 +266,7 @@ async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_
     run = await python_runs.start(plan_of(*nodes))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
-    assert [(reason.node_id, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
+    assert [(reason.node_id, reason.kind) for reason in explanation.chain] == [("b", "blocked"), ("a", "failed")]
     assert "out of stock" in str(explanation)
     assert (await run.explain()).status == RunStatus.FAILED
     lineage = await run.lineage("b")

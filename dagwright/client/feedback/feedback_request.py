@@ -33,7 +33,7 @@ class FeedbackAnswer(TypedDict, total=False):
         data: for an INFORMATION, the data in the form of the request's schema.
         by: name of the person who answers.
         note: additional remark to record.
-        for_all: answer all open requests of the same node, such as those of the items of a map.
+        all: answer all open requests of the same node, such as those of the items of a map.
     """
 
     approved: bool
@@ -47,10 +47,10 @@ class FeedbackAnswer(TypedDict, total=False):
     data: Any
     by: str
     note: str
-    for_all: bool
+    all: bool
 
 
-_NON_CONTENT_FIELDS = ("by", "note", "for_all", "nodes")
+_NON_CONTENT_FIELDS = ("by", "note", "all", "nodes")
 _EXCLUSIVE_FIELDS = ("approved", "selected", "text", "data")
 """Fields of which an answer has exactly one."""
 
@@ -67,7 +67,7 @@ class FeedbackRequest:
     """An open request for feedback of a person.
 
     Args:
-        id: request ID; for a request of a sub-plan, the path to the request, such as `archive/check`.
+        request_id: for a request of a sub-plan, the path to the request, such as `archive/check`.
         run_id: the run that the user started.
         node_id: the node with the request; `None` for requests of the run itself, such as for its inputs.
         type: APPROVAL, SELECTION, GUIDANCE, CLARIFICATION or INFORMATION.
@@ -78,11 +78,11 @@ class FeedbackRequest:
         tool: for an APPROVAL, the tool of the call to approve.
         arguments: for an APPROVAL, the arguments of that call.
         title: title of the plan with the request.
-        is_shortened: whether the request was too large for the inbox. Then it has no schema, options or arguments,
+        shortened: whether the request was too large for the inbox. Then it has no schema, options or arguments,
             and only the first part of its prompt.
     """
 
-    id: str
+    request_id: str
     run_id: str
     node_id: str | None
     type: str
@@ -95,7 +95,7 @@ class FeedbackRequest:
     tool: str | None = None
     arguments: Any = None
     title: str | None = None
-    is_shortened: bool = False
+    shortened: bool = False
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
     @checks_arguments
@@ -104,18 +104,18 @@ class FeedbackRequest:
 
         Raises:
             FeedbackRejected: the answer is invalid, the request is closed, or the run has ended.
-            DagwrightError: the request comes from a `SyncClient`; answer it with `run.feedback(request.id, ...)`.
+            DagwrightError: the request comes from a `SyncClient`; answer it with `run.feedback(request_id, ...)`.
         """
         if self.run is None:
-            raise DagwrightError("a synchronous client answers requests with run.feedback(request.id, ...)")
-        return self.run.feedback(self.id, **answer)
+            raise DagwrightError("a synchronous client answers requests with run.feedback(request.request_id, ...)")
+        return self.run.feedback(self.request_id, **answer)
 
 
 def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: str | None = None) -> FeedbackRequest:
     """Return a request from its document."""
     deadline = document.get("deadline")
     return FeedbackRequest(
-        id=document["request_id"],
+        request_id=document["request_id"],
         run_id=document["run_id"],
         node_id=document.get("node_id"),
         type=document["type"],
@@ -128,7 +128,7 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
         tool=document.get("tool") or None,
         arguments=document.get("arguments"),
         title=title,
-        is_shortened=document.get("shortened") is True,
+        shortened=document.get("shortened") is True,
         run=run,
     )
 
@@ -212,7 +212,7 @@ class RunFeedback:
         content, nodes = answer_content(answer), answer.get("nodes", ())
         requests = await self.feedback.requests_of(self.run_id)
         try:
-            target = find_target(self.run_id, requests, request_id, for_all=answer.get("for_all", False))
+            target = find_target(self.run_id, requests, request_id, for_all=answer.get("all", False))
         except NoOpenRequest:
             raise FeedbackRejected(f"the run {self.run_id!r} has no open request") from None
         except AnswerUnclear as error:
@@ -226,6 +226,6 @@ class RunFeedback:
         full_answer = Answer(content, answer.get("by"), answer.get("note"))
         outcome = await send_answer(self.feedback, target, full_answer, read_extra_content=read_nodes)
         if not outcome.is_accepted:
-            hint = "; for_all=True answers all of them" if outcome.is_ambiguous else ""
+            hint = "; all=True answers all of them" if outcome.is_ambiguous else ""
             raise FeedbackRejected(f"{outcome.message}{hint}")
         return outcome.message
