@@ -33,9 +33,9 @@ from tests.support.docs import (
     blocks_of,
     documentation_pages,
     environment,
-    expected_output,
     links_of,
     normalize,
+    prints_expected_output,
     state_folder_of,
 )
 from tests.support.programs import command_folder
@@ -115,7 +115,7 @@ def _run_commands(page: str, clone: Clone) -> None:
         result = clone.run(block)
         assert result.exit_code == block.exit_code, f"{block}\n{result.output}"
         if block.language == "console":
-            assert expected_output(block).search(normalize(result.output)), f"{block}\n{result.output}"
+            assert prints_expected_output(block, result.output), f"{block}\n{result.output}"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in blocks_of_language("yaml", "json")}))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import ROOT, CommandLine, ProcessResult, wait_for_exit
-from tests.support.docs import Block, blocks_of, expected_output, links_of, normalize
+from tests.support.docs import Block, blocks_of, links_of, prints_expected_output
 from tests.support.search import Maritime
 
 PAGE = ROOT / "examples" / "maritime" / "README.md"
@@ -69,7 +69,7 @@ async def test_question_has_the_documented_answer(block: Block, commands: Comman
             ask_command, {**commands.environment, **search_variables, "OPENAI_BASE_URL": address}
         )
     result.check_success()
-    assert expected_output(block).search(normalize(result.stdout)), result.stdout
+    assert prints_expected_output(block, result.stdout), result.stdout
 
 
 def test_page_has_each_script_once_and_its_links_exist() -> None:

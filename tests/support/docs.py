@@ -7,6 +7,7 @@ shell. An HTML comment right before a block has instructions, separated by `;`:
 
     exits with N        the commands end with that exit code
     background          the command continues while the rest of the page runs
+    any order           the nodes can end in any order
     invalid             the check rejects the plan
     not run: REASON     the commands need something that is not available
 """
@@ -61,6 +62,7 @@ _REPLACEMENTS = (
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
 )
 """Patterns of text that differs between runs, each with its replacement."""
+_NODE_LINES = re.compile(r"^HH:MM:SS  .*(?:\nHH:MM:SS  .*)+", re.MULTILINE)
 
 _PAGE_PORTS = ("8081", "8484")
 """Ports of servers in the pages. Tests replace them by free ports."""
@@ -248,11 +250,13 @@ def _script(block: Block) -> str:
     return "".join(line[2:] + "\n" for line in block.text.splitlines() if line.startswith("$ "))
 
 
-def expected_output(block: Block) -> re.Pattern[str]:
-    """Return a pattern for the normalized output of a `console` block; `…` matches any text, including line breaks."""
+def prints_expected_output(block: Block, output: str) -> bool:
+    """Compare the output of a `console` block; in the block, `…` matches any text, including line breaks."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
-    text = re.escape(normalize("\n".join(lines)))
-    return re.compile(text.replace("…", ".*?"), re.DOTALL)
+    expected, actual = normalize("\n".join(lines)), normalize(output)
+    if "any order" in block.notes:
+        expected, actual = _sort_node_lines(expected), _sort_node_lines(actual)
+    return re.search(re.escape(expected).replace("…", ".*?"), actual, re.DOTALL) is not None
 
 
 def normalize(output: str) -> str:
@@ -265,3 +269,8 @@ def normalize(output: str) -> str:
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _sort_node_lines(text: str) -> str:
+    """Sort the consecutive lines of nodes in normalized output."""
+    return _NODE_LINES.sub(lambda lines: "\n".join(sorted(lines[0].split("\n"))), text)
