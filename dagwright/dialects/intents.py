@@ -159,7 +159,7 @@ class _IntentReader:
             self.draft.bindings[self.index, key] = ResultOf(ref, "identity")
             self._note_forward_reference(ref)
         elif (name := _SESSION_NAME.fullmatch(ref)) and not ref.lower().startswith("@result"):
-            self._read_session_name(key, name[1])
+            self._read_context_name(key, name[1])
         else:
             expected = "write @result_N, N from 1, or a name such as @order"
             message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
@@ -176,7 +176,7 @@ class _IntentReader:
             message = f"intent {number} uses {ref}, which comes later; intent {digits} runs first"
             self.draft.notes.append(Note("forward_reference", message, self.entry.node_id))
 
-    def _read_session_name(self, key: str, name: str) -> None:
+    def _read_context_name(self, key: str, name: str) -> None:
         value, display_name = _id_and_display_name(self.targets.context.get(name))
         if name not in self.targets.context or (isinstance(value, str) and not value.strip()):
             self._report_missing_name(key, name)

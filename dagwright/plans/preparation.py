@@ -254,7 +254,7 @@ def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
     Args:
         names: names that the context defines, without `@`.
     """
-    used_names = list(dict.fromkeys(_session_names(checked.document)))
+    used_names = list(dict.fromkeys(_context_names(checked.document)))
     names_text = f"it uses {', '.join(f'@{name}' for name in used_names)}" if used_names else "it uses no context names"
     return [
         Note(
@@ -266,12 +266,12 @@ def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
     ]
 
 
-def _session_names(document: Document) -> Iterator[str]:
+def _context_names(document: Document) -> Iterator[str]:
     for part in document.bindings.values():
         if isinstance(part, Lookup) and part.known_as is not None:
             yield part.known_as.removeprefix("@")
     for inner in document.sub_documents.values():
-        yield from _session_names(inner)
+        yield from _context_names(inner)
 
 
 _ALL_NAMES = ""

@@ -15,8 +15,8 @@ from dagwright.core.scheduler.map_items import counts_of_items, is_batched, list
 from dagwright.core.scheduler.run_state import counts_of, omitted_sink_count
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
+from dagwright.planning.context_names import context_names_of
 from dagwright.planning.rounds.rounds_documents import group_by_node_id, rounds_document
-from dagwright.planning.session_names import session_names_of
 from dagwright.protocol.compact_documents import compact_value, first_failed_field_of
 from dagwright.protocol.lineage import lineage_of_run
 
@@ -89,7 +89,7 @@ def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *
     if omitted_count:
         notes.append(_omitted_note(omitted_count))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
-    context = session_names_of(scheduler) if scheduler is not None else {}
+    context = context_names_of(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compact) if scheduler is not None else None
     lookups = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     lookup_problems = (

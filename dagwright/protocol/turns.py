@@ -16,7 +16,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
 from dagwright.core.text import join_first
-from dagwright.planning.session_names import identity_of, is_session_name, line_or_none
+from dagwright.planning.context_names import identity_of, is_context_name, line_or_none
 from dagwright.protocol.failures import DERIVED_ERROR_CODES
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid
@@ -207,7 +207,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
 def _names_from_json(encoded: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     names: dict[str, dict[str, Any]] = {}
     for name, value in encoded.items():
-        if is_session_name(name) and isinstance(value, Mapping) and (entity := identity_of(value)) is not None:
+        if is_context_name(name) and isinstance(value, Mapping) and (entity := identity_of(value)) is not None:
             names[name] = entity
     return dict([*names.items()][-MAX_NAMES:])
 

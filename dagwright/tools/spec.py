@@ -150,7 +150,7 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
             `http_request`.
         undo: name of the tool that compensates a call in a run with compensation. The tool gets the `key`, `arguments`
             and `result` of the call; the result is null if the outcome of the call is unknown.
-        sets: session name, without `@`, that each call sets to the entity in its result.
+        sets: context name, without `@`, that each call sets to the entity in its result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
             passes the ID to a parameter of another type is rejected before it runs.
         resolver: for the tool that finds the entity of a lookup: the resolver whose field `find` is the tool's name.

@@ -1,4 +1,4 @@
-"""Sessions in tests, served by the workers of this process. The tool `name_fund` sets the session name `@cbu`."""
+"""Sessions in tests, served by the workers of this process. The tool `name_fund` sets the context name `@cbu`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -22,7 +22,7 @@ from dagwright_onboarding.verbs import NewParty, create_parties
 
 VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"
-"""Code for an unusable session name (`@name`)."""
+"""Code for an unusable context name (`@name`)."""
 INVALID_ARGUMENTS = "invalid_arguments"
 """Code for an unusable party id in the plan."""
 MAX_PROBLEMS_BYTES = 150_000

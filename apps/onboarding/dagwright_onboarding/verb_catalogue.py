@@ -21,7 +21,7 @@ CATALOGUE_FILE = Path(__file__).parent.parent / "docs" / "verbs.yaml"
 _HEAD = """\
 # The onboarding verbs, generated from dagwright_onboarding/onboarding.py by `make docs-schema`; see onboarding.md.
 # A parameter with `lookups` takes the result of a lookup for one of these entity types. A parameter with `refs` takes a
-# party: the result of one of these verbs, a session name, or an id. Other parameters take a value in `params`. `only`
+# party: the result of one of these verbs, a context name, or an id. Other parameters take a value in `params`. `only`
 # lists the values of another parameter that restrict the party to one kind.
 """
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}

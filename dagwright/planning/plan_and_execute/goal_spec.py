@@ -42,7 +42,7 @@ Profile = Literal["plan", "intents"]
 """Planning profile: a plan followed by an answer, or intents: calls of verbs with entities that are looked up."""
 PROFILES: Sequence[Profile] = get_args(Profile)
 MAX_CONTEXT_NAMES = 100
-"""Maximum number of session names in the context of a goal."""
+"""Maximum number of context names of a goal."""
 
 READ_MODEL_PLAN = ToolDeclaration(
     ACTIVITY_READ_MODEL_PLAN,
@@ -127,7 +127,7 @@ class Goal:
         inline_agents: whether a plan may define agents.
         profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
             intents.
-        context: session name without `@` -> `{"id", "name", "kind"}` of the named object.
+        context: name without `@` -> `{"id", "name", "kind"}` of the named object.
         confidence: minimum confidence, 0 to 1. A plan with a lower confidence needs approval. `None` disables the
             check.
         output_schema: JSON Schema of the answer; empty for text. An answer with a schema cannot report missing
@@ -221,12 +221,12 @@ def goal_from_json(encoded: Any) -> Goal:
 
 _CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _MAX_CONTEXT_FIELDS = 8
-"""Maximum number of fields per session name that are sent to the planner."""
+"""Maximum number of fields per context name that are sent to the planner."""
 _MAX_CONTEXT_CHARACTERS = 500
 
 
 def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
-    """Decode the session names. `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
+    """Decode the context names. `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
 
     Raises:
         ValueError: the JSON is invalid; the message names the part.

@@ -184,7 +184,7 @@ def _message_at(answer: Any, code: str, pointer: str) -> str:
     return messages[0]
 
 
-def test_missing_session_name_is_reported_with_the_existing_names() -> None:
+def test_missing_context_name_is_reported_with_the_existing_names() -> None:
     answer = intents_response(custody_intent("@fund"))
     assert [problem.hint for problem in problems_in(answer, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for existing entities"
@@ -343,7 +343,7 @@ def test_goal_has_all_fields_of_the_profile() -> None:
     assert (goal.profile, goal.confidence, goal.max_replans, goal.streams) == ("intents", 0.8, 0, False)
     assert goal.context == {"cbu": {"id": "prt_1"}, "manco": manco}
     assert goal_from_json(goal.to_json()) == goal
-    # The argument `context` may also have session names. If both have a name, the document has priority.
+    # The argument `context` may also have names of the session. If both have a name, the document has priority.
     document = {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}}
     plan = goal_from_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
     assert goal_from_json(plan.extender).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}

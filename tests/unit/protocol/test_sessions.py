@@ -16,8 +16,8 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planning.context_names import context_names_of, identity_of, is_context_name
 from dagwright.planning.conversation import turns_from_json
-from dagwright.planning.session_names import identity_of, is_session_name, session_names_of
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import (
@@ -339,16 +339,16 @@ def test_identity_of_a_result_has_its_id_name_and_kind(result: Any, identity: An
     assert identity_of(result) == identity
 
 
-def test_session_name_has_up_to_80_characters_and_does_not_start_with_result() -> None:
+def test_context_name_has_up_to_80_characters_and_does_not_start_with_result() -> None:
     names = ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3)
-    assert [name for name in names if is_session_name(name)] == ["cbu", "_a.b-c"]
+    assert [name for name in names if is_context_name(name)] == ["cbu", "_a.b-c"]
 
 
-def test_session_names_are_set_by_calls_that_are_not_compensated() -> None:
+def test_context_names_are_set_by_calls_that_are_not_compensated() -> None:
     make_tool = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
     nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
     plan = CompiledPlan(nodes, {"make": make_tool, "undo": ToolDeclaration("undo")})
-    names = session_names_of(_completed_run(plan, lambda task_id: {"id": task_id}))
+    names = context_names_of(_completed_run(plan, lambda task_id: {"id": task_id}))
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 

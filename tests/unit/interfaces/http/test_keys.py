@@ -107,7 +107,7 @@ def test_invalid_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
         keys.remove("x")
 
 
-def test_owners_may_use_equal_session_names() -> None:
+def test_owners_may_use_equal_session_ids() -> None:
     ann, bob = Caller("ann"), Caller("bob")
     assert stored_session_name(ann, "main") != stored_session_name(bob, "main")
     assert public_session_id(ann, stored_session_name(ann, "main")) == "main"

@@ -1,4 +1,4 @@
-"""Named values of a session, such as `@order`."""
+"""Context names: names of values in a session, such as `@order`."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 """Name of a value in a session; not `result…`, because planners read `@result_1` as the result of an intent."""
 
 
-def is_session_name(name: Any) -> bool:
+def is_context_name(name: Any) -> bool:
     """Return whether `name` is valid after an `@`."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
@@ -48,10 +48,10 @@ def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
     }
 
 
-def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
+def context_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     """Return the names that a run has set so far, in plan order: name -> identity.
 
-    The field `sets` of a tool is the session name of its result. The result has this name after its node completes,
+    The field `sets` of a tool is the context name of its result. The result has this name after its node completes,
     until the node is compensated. If several nodes set the same name, the last node in plan order counts.
     """
     names: dict[str, dict[str, Any]] = {}
