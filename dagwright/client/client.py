@@ -423,7 +423,7 @@ class Client:
         """Return the handle of a session; its first turn creates it.
 
         Raises:
-            SessionNameInvalid: no session can have this ID.
+            SessionIdInvalid: no session can have this ID.
         """
         return Session(self, normalized_session_name(session_id))
 

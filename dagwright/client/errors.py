@@ -8,7 +8,7 @@ class RunIdInUse(DagwrightError):
 
 
 class SessionNotFound(DagwrightError):
-    """There is no session with this name, or the session cannot be read; the message says which."""
+    """There is no session with this ID, or the session cannot be read; the message says which."""
 
 
 class TurnRejected(DagwrightError):

@@ -253,6 +253,6 @@ class SyncClient:
         """Return the handle of a session. The first turn creates the session.
 
         Raises:
-            SessionNameInvalid: no session can have this ID.
+            SessionIdInvalid: no session can have this ID.
         """
         return SyncSession(self._loop, self._loop.call(lambda: self._target.session(session_id)))

@@ -19,7 +19,7 @@ from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.protocol.conversion import ConverterUnusable
-from dagwright.protocol.sessions import SessionNameInvalid
+from dagwright.protocol.sessions import SessionIdInvalid
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.settings import SettingsError
 from dagwright.store.errors import StoreError, StoreMismatch, StoreUnavailable
@@ -57,7 +57,7 @@ __all__ = [
     "RunNotFound",
     "ServerError",
     "ServerUnreachable",
-    "SessionNameInvalid",
+    "SessionIdInvalid",
     "SessionNotFound",
     "SettingsError",
     "StoreError",

@@ -46,25 +46,23 @@ MAX_LOOKUPS_BYTES = 10_000
 """Maximum size of the encoded lookups of a session."""
 
 
-class SessionNameInvalid(DagwrightError, ValueError):
-    """The name of a session is invalid; the text has the reason."""
+class SessionIdInvalid(DagwrightError, ValueError):
+    """The ID is not valid for a session; the text has the reason."""
 
 
 def normalized_session_name(text: str) -> str:
     """Return the normalized name of a session: in NFC, without surrounding whitespace.
 
     Raises:
-        SessionNameInvalid: the name is invalid.
+        SessionIdInvalid: no session can have this ID.
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not 0 < len(name.encode(errors="replace")) <= MAX_SESSION_NAME_BYTES:
         problem = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
-        raise SessionNameInvalid(
-            f"the name of the session {problem}; it must be 1-{MAX_SESSION_NAME_BYTES} bytes of UTF-8"
-        )
+        raise SessionIdInvalid(f"the session ID {problem}; it must be 1-{MAX_SESSION_NAME_BYTES} bytes of UTF-8")
     # Invisible and bidirectional control characters would make two names look the same.
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in name):
-        raise SessionNameInvalid(f"the name {name!r} contains characters that are not allowed in the name of a session")
+        raise SessionIdInvalid(f"the session ID {name!r} contains characters that are not allowed")
     return name
 
 

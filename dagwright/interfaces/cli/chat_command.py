@@ -57,7 +57,7 @@ from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answ
 from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.interfaces.cli.session_turns import busy_session_text, command_error_of
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
-from dagwright.protocol.sessions import SessionNameInvalid, Turn, normalized_session_name
+from dagwright.protocol.sessions import SessionIdInvalid, Turn, normalized_session_name
 from dagwright.server import UNREACHABLE_STATUSES, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -83,7 +83,7 @@ def chat(arguments: ChatArguments, output: Output) -> int:
 
     Raises:
         CommandError: the options are invalid.
-        SessionNameInvalid: the session ID is invalid.
+        SessionIdInvalid: the session ID is invalid.
     """
     settings = command_settings()
     toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
@@ -224,7 +224,7 @@ class Chat:
             if current_task is not None and current_task.cancelling():
                 raise
             return await self._report_interrupted_turn()
-        except (CommandError, SessionNotFound, SessionNameInvalid) as error:
+        except (CommandError, SessionNotFound, SessionIdInvalid) as error:
             self._output.log(str(error))
         finally:
             self._interrupt_handling.on_next_interrupt = None

@@ -39,7 +39,7 @@ _STATUS_OF_ERROR: Final = {
     "dagwright.history.executions.RunNotFound": ErrorStatus.NOT_FOUND,
     "dagwright.client.errors.RunIdInUse": ErrorStatus.ID_IN_USE,
     "dagwright.client.errors.SessionNotFound": ErrorStatus.NOT_FOUND,
-    "dagwright.protocol.sessions.SessionNameInvalid": ErrorStatus.BAD_USAGE,
+    "dagwright.protocol.sessions.SessionIdInvalid": ErrorStatus.BAD_USAGE,
     "dagwright.client.errors.RunIdInvalid": ErrorStatus.BAD_USAGE,
 }
 """Name of an expected error -> status. The keys are names: importing the classes would slow down most commands."""

@@ -32,7 +32,7 @@ def session(arguments: SessionArguments, output: Output) -> int:
 
     Raises:
         CommandError: `--end` is given without a session, or `--after` is not a cursor.
-        SessionNameInvalid: the ID is invalid.
+        SessionIdInvalid: the ID is invalid.
         SessionNotFound: the session does not exist.
     """
     if arguments.is_ending and arguments.session_id is None:

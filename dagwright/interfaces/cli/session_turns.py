@@ -44,7 +44,7 @@ def run_plan(arguments: RunArguments, output: Output) -> int:
     """Run a plan as a turn of a session, and return the exit code.
 
     Raises:
-        SessionNameInvalid: the name is invalid.
+        SessionIdInvalid: the ID is invalid.
     """
     reject_batch_in_session(arguments)
     settings = command_settings()

@@ -10,10 +10,10 @@ from enum import StrEnum
 from dagwright.core.model.requests import MayAnswer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.run_labels import ALL_OWNERS
-from dagwright.protocol.sessions import SessionNameInvalid, normalized_session_name
+from dagwright.protocol.sessions import SessionIdInvalid, normalized_session_name
 
 _OWNER_SEPARATOR = ":"
-"""Separates the owner from the name of the session. The name of an owner cannot contain it."""
+"""Separates the owner from the ID of the session. The name of an owner cannot contain it."""
 _DOT_SEGMENTS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 
@@ -87,13 +87,13 @@ def validated_session_name(caller: Caller, session_id: str) -> str:
     """Like `stored_session_name`, but reject IDs that cannot be used for a new session.
 
     Raises:
-        SessionNameInvalid: the ID is invalid, or cannot be part of a URL.
+        SessionIdInvalid: the ID is invalid, or cannot be part of a URL.
     """
     session_name = normalized_session_name(stored_session_name(caller, session_id))
     if "/" in session_name or session_id.strip() in _DOT_SEGMENTS:
         problem = "contains a slash" if "/" in session_name else "is a relative path segment"
-        message = f"{problem}, so it cannot be part of a URL of the API; choose another name"
-        raise SessionNameInvalid(f"the name of the session {session_id!r:.80} {message}")
+        message = f"{problem}, so it cannot be part of a URL of the API; choose another ID"
+        raise SessionIdInvalid(f"the session ID {session_id!r:.80} {message}")
     return session_name
 
 

@@ -39,7 +39,7 @@ from dagwright.interfaces.http.headers import ASGI_REQUEST_ID, header_descriptio
 from dagwright.interfaces.http.validation_errors import describe_errors
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
-from dagwright.protocol.sessions import SessionNameInvalid
+from dagwright.protocol.sessions import SessionIdInvalid
 from dagwright.server.errors import UNREACHABLE_STATUSES, ServerUnreachable
 from dagwright.store import StoreError
 
@@ -208,7 +208,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
 
 
 _CODES_OF_EXCEPTIONS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
-    (SessionNameInvalid, ErrorCode.INVALID_SESSION_ID, "session_id"),
+    (SessionIdInvalid, ErrorCode.INVALID_SESSION_ID, "session_id"),
     (RunIdInvalid, ErrorCode.INVALID_RUN_ID, None),
     (SessionNotFound, ErrorCode.NOT_FOUND, None),
     (RunNotFound, ErrorCode.NOT_FOUND, None),

@@ -118,7 +118,7 @@ async def session_view(context: GatewayContext, session_id: str) -> SessionView:
     """Return a session of the caller.
 
     Raises:
-        SessionNotFound, SessionNameInvalid: there is no such session.
+        SessionNotFound, SessionIdInvalid: there is no such session.
     """
     session_name = normalized_session_name(stored_session_name(context.caller, session_id))
     try:
@@ -136,7 +136,7 @@ async def run_of_session(context: GatewayContext, session_id: str, *, cursor: Ev
             has received the last event of that run, return the next run.
 
     Raises:
-        SessionNotFound, SessionNameInvalid: there is no such session.
+        SessionNotFound, SessionIdInvalid: there is no such session.
         ApiError: the session has no turns.
     """
     session = (await session_view(context, session_id)).session

@@ -75,7 +75,7 @@ def prepare_run_start(
     """Validate a request and prepare the run that answers it.
 
     Raises:
-        ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
+        ApiError, GoalRejected, PlanInvalid, SessionIdInvalid: no run can answer the request.
     """
     reject_unsupported_rounds_options(target, options)
     session_name = None if options.session_id is None else validated_session_name(context.caller, options.session_id)

@@ -116,7 +116,7 @@ async def run_backed_request(
         cursor: where the client resumes the stream. If the run of the cursor exists, no run is started.
 
     Raises:
-        ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
+        ApiError, GoalRejected, PlanInvalid, SessionIdInvalid: no run can answer the request, or a scope is missing.
         RunNotFound: the run whose questions the request answers, or the run of the cursor, does not exist.
     """
     output_form = output_form_of(body)

@@ -22,7 +22,7 @@ from dagwright.planning.model_calls.model_requests import ModelConfig, model_con
 from dagwright.plans.posted_plans import check_posted_plan, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compile_template
-from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, normalized_session_name
+from dagwright.protocol.sessions import SessionIdInvalid, SessionRecord, normalized_session_name
 from dagwright.toolset.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class RunStarter:
                 return started_run
         except (GoalRejected, TurnRejected) as error:
             raise McpCallRejected(error.code, str(error)) from None
-        except SessionNameInvalid as error:
+        except SessionIdInvalid as error:
             raise McpCallRejected("bad_usage", str(error)) from None
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None

@@ -21,7 +21,7 @@ from dagwright.planning.conversation import turns_from_json
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import (
-    SessionNameInvalid,
+    SessionIdInvalid,
     SessionRecord,
     normalized_session_name,
     session_from_json,
@@ -407,7 +407,7 @@ def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
 def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> None:
-    with pytest.raises(SessionNameInvalid) as error:
+    with pytest.raises(SessionIdInvalid) as error:
         normalized_session_name(name)
     mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(error.value)
     assert mentions_the_size == (not name.strip() or len(name) > 75)

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
 from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.sessions import SessionNameInvalid
+from dagwright.protocol.sessions import SessionIdInvalid
 from tests.unit.interfaces.http.test_document import OPENAPI_DOCUMENT, OPERATIONS
 
 
@@ -189,7 +189,7 @@ def test_error_codes_have_exactly_the_types_of_the_api() -> None:
 
 
 def test_error_messages_use_terms_of_the_api_and_unknown_errors_are_not_converted() -> None:
-    run_id_error, session_error = api_error_of(RunIdInvalid("x")), api_error_of(SessionNameInvalid("x"))
+    run_id_error, session_error = api_error_of(RunIdInvalid("x")), api_error_of(SessionIdInvalid("x"))
     assert (run_id_error.code, run_id_error.param) == ("invalid_run_id", None)
     assert (session_error.code, session_error.param) == ("invalid_session_id", "session_id")
     assert api_error_of(ForkRejected("rerun 'z': no such node")).message == "rerun 'z': no such node"

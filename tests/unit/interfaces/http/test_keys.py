@@ -25,7 +25,7 @@ from dagwright.interfaces.http.callers import (
 from dagwright.interfaces.http.key_limits import KeyUsage
 from dagwright.protocol.fairness import Fairness
 from dagwright.protocol.run_labels import ALL_OWNERS
-from dagwright.protocol.sessions import SessionNameInvalid
+from dagwright.protocol.sessions import SessionIdInvalid
 from dagwright.server import Server
 from tests.support.scripted_run import ScriptedRun, scripted_context
 from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, message_of, status_and_code_of
@@ -116,10 +116,10 @@ def test_owners_may_use_equal_session_ids() -> None:
 
 
 @pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
-@pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
-def test_session_name_that_cannot_be_in_a_url_is_rejected(caller: Caller, name: str) -> None:
-    with pytest.raises(SessionNameInvalid, match="cannot be part of a URL of the API"):
-        validated_session_name(caller, name)
+@pytest.mark.parametrize("session_id", ["a/b", ".", "..", " ..\n"])
+def test_session_id_that_cannot_be_in_a_url_is_rejected(caller: Caller, session_id: str) -> None:
+    with pytest.raises(SessionIdInvalid, match="cannot be part of a URL of the API"):
+        validated_session_name(caller, session_id)
     assert validated_session_name(caller, "...") == stored_session_name(caller, "...")
 
 
