@@ -150,7 +150,7 @@ async def test_unknown_address_is_reported(open_console_page: OpenConsolePage) -
 
 async def test_empty_list_explains_how_to_start(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("plan") as page:
-        empty_list: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
+        empty_list: dict[str, Any] = {"object": "list", "data": [], "cursor": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=empty_list))
         await page.goto(page.url.replace("#/plan", "#/runs"))
         table = page.get_by_role("table", name="Runs")
@@ -198,10 +198,10 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(open_c
     async with open_console_page("plan") as page:
 
         async def send_inbox(route: Route) -> None:
-            is_first_page = "cursor" not in route.request.url
+            is_first_page = "after" not in route.request.url
             more_requests = [{**document, "request_id": f"way-{number}"} for number in range(50)]
             requests = [document] if is_first_page else more_requests
-            inbox = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
+            inbox = {"object": "list", "data": requests, "cursor": "1", "has_more": True, "omitted": []}
             await route.fulfill(json=inbox)
 
         await page.route("**/v1/inbox?*", send_inbox)

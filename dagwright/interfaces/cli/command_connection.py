@@ -79,5 +79,5 @@ def parse_cursor(after: str | None) -> ListCursor | None:
 
 
 def next_page_field(cursor: ListCursor | None) -> dict[str, str | None]:
-    """Return the field `next` of a JSON list: the cursor of the next page."""
-    return {"next": None if cursor is None else str(cursor)}
+    """Return the field `cursor` of a JSON list: the value of `--after` for the next page."""
+    return {"cursor": None if cursor is None else str(cursor)}

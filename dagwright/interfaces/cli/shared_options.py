@@ -147,7 +147,7 @@ Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Re
 After = Annotated[
     str | None,
     typer.Option(
-        "--after", metavar="CURSOR", help="Show the page after this cursor, which is `next` of the previous page."
+        "--after", metavar="CURSOR", help="Show the page after this cursor, which is `cursor` of the previous page."
     ),
 ]
 By = Annotated[

@@ -23,7 +23,7 @@ RUNS: Example = {
         }
     ],
     "has_more": False,
-    "next": None,
+    "cursor": None,
     "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows",
 }
 _NODE: Example = {
@@ -135,7 +135,7 @@ SESSIONS: Example = {
         }
     ],
     "has_more": False,
-    "next": None,
+    "cursor": None,
 }
 REQUESTS: Example = {
     "object": "list",
@@ -161,7 +161,7 @@ REQUESTS: Example = {
         }
     ],
     "has_more": False,
-    "next": None,
+    "cursor": None,
 }
 INBOX: Example = {**REQUESTS, "omitted": [{"run_id": "run-2", "count": 950}]}
 REQUEST_ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}

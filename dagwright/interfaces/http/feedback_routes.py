@@ -27,7 +27,7 @@ router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     """Return a page of the open requests in all runs of the caller."""
     inbox_page = await context.runs.inbox(
-        limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.cursor
+        limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
     )
     data = [request_document(request) for request in inbox_page.requests]
     omitted = [{"run_id": run_id, "count": count} for run_id, count in inbox_page.omitted.items()]

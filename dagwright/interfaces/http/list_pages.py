@@ -15,31 +15,31 @@ class Page:
     """The requested page of a list.
 
     Args:
-        cursor: cursor of the page; `None` for the first page.
+        after: where the page starts; `None` for the first page.
     """
 
     limit: int
-    cursor: ListCursor | None
+    after: ListCursor | None
 
 
 def _page(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
+    after: Annotated[str | None, Query(description="`cursor` of the previous page.")] = None,
 ) -> Page:
-    return Page(limit, _parse_cursor(cursor))
+    return Page(limit, _parse_cursor(after))
 
 
 PageDep = Annotated[Page, Depends(_page)]
 
 
-def next_page_fields(next_cursor: ListCursor | None) -> dict[str, Any]:
+def next_page_fields(cursor: ListCursor | None) -> dict[str, Any]:
     """Return the fields of a list that refer to its next page."""
-    return {"has_more": next_cursor is not None, "next": None if next_cursor is None else str(next_cursor)}
+    return {"has_more": cursor is not None, "cursor": None if cursor is None else str(cursor)}
 
 
-def _parse_cursor(cursor: str | None) -> ListCursor | None:
+def _parse_cursor(after: str | None) -> ListCursor | None:
     try:
-        return ListCursor.parse(cursor) if cursor else None
+        return ListCursor.parse(after) if after else None
     except ValueError:
-        message = "`cursor` must be a value of `next`; omit it for the first page"
-        raise ApiError(ErrorCode.INVALID_VALUE, message, param="cursor") from None
+        message = "`after` must be the `cursor` of a page; omit it for the first page"
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="after") from None

@@ -51,7 +51,7 @@ class RunList(BaseModel):
     object: str = "list"
     data: list[RunListItem]
     has_more: bool = Field(description="True if there is another page.")
-    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
+    cursor: str | None = Field(default=None, description="Value of `after` for the next page.")
     ui_url: str | None = Field(
         default=None,
         description="URL of the list of runs in the Temporal UI; null if unknown or without the scope `operate`.",
@@ -129,7 +129,7 @@ class SessionList(BaseModel):
     object: str = "list"
     data: list[SessionListItem]
     has_more: bool = Field(description="True if there is another page.")
-    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
+    cursor: str | None = Field(default=None, description="Value of `after` for the next page.")
 
 
 class SessionDocument(OpenModel):
@@ -163,7 +163,7 @@ class FeedbackRequestList(BaseModel):
     object: str = "list"
     data: list[FeedbackRequestDocument]
     has_more: bool = Field(description="Always false: the list is complete.")
-    next: str | None = Field(default=None, description="Always null.")
+    cursor: str | None = Field(default=None, description="Always null.")
 
 
 class OmittedRequests(BaseModel):
@@ -179,7 +179,7 @@ class InboxList(BaseModel):
     object: str = "list"
     data: list[FeedbackRequestDocument]
     has_more: bool = Field(description="True if there is another page.")
-    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
+    cursor: str | None = Field(default=None, description="Value of `after` for the next page.")
     omitted: list[OmittedRequests] = Field(
         description="Runs with more requests than the inbox lists; `GET /v1/runs/RUN/feedback` returns all of them."
     )

@@ -69,10 +69,10 @@ async def list_runs(
     context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
 ) -> Response:
     """List the runs of the caller, except runs of sub-plans: open runs first, then closed ones."""
-    summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.cursor)
+    summaries, cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
     items = [_list_item(context, run) for run in summaries]
     return json_response(
-        {"object": "list", "data": items, **next_page_fields(next_cursor), "ui_url": context.visible_server.runs_url()}
+        {"object": "list", "data": items, **next_page_fields(cursor), "ui_url": context.visible_server.runs_url()}
     )
 
 

@@ -72,11 +72,11 @@ TurnRunId = Annotated[str, Depends(_turn_run_id)]
 async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
-    sessions, next_cursor = await context.sessions.page_of_sessions(
-        limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.cursor
+    sessions, cursor = await context.sessions.page_of_sessions(
+        limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.after
     )
     items = [_public_document(context, view, view.to_list_entry()) for view in sessions]
-    return json_response({"object": "list", "data": items, **next_page_fields(next_cursor)})
+    return json_response({"object": "list", "data": items, **next_page_fields(cursor)})
 
 
 @router.get(

@@ -218,7 +218,7 @@ def _list_runs_tool() -> types.Tool:
             {
                 "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LIST_LIMIT, "default": DEFAULT_LIST_LIMIT},
-                "cursor": {"type": "string", "description": "`next` of the previous page."},
+                "after": {"type": "string", "description": "`cursor` of the previous page."},
             }
         ),
         output_schema={
@@ -227,7 +227,7 @@ def _list_runs_tool() -> types.Tool:
                 "status": {"type": "string"},
                 "message": {"type": "string"},
                 "runs": {"type": "array", "items": {"type": "object"}, "description": "`run_id`, `status`, …"},
-                "next": {"type": "string", "description": "`cursor` of the next page, if there is one."},
+                "cursor": {"type": "string", "description": "Value of `after` for the next page, if there is one."},
             },
             "required": ["status", "message"],
         },

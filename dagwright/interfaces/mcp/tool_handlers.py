@@ -251,14 +251,14 @@ class ToolHandlers:
         limit = call.arguments.get("limit", tool_definitions.DEFAULT_LIST_LIMIT)
         run_filter = RunFilter(status=call.arguments.get("status"))
         try:
-            cursor = call.arguments.get("cursor")
-            after = None if cursor is None else ListCursor.parse(cursor)
+            after_text = call.arguments.get("after")
+            after = None if after_text is None else ListCursor.parse(after_text)
         except ValueError as error:
-            raise McpCallRejected("bad_usage", "`cursor` must be a value of `next`") from error
-        summaries, next_cursor = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
+            raise McpCallRejected("bad_usage", "`after` must be the `cursor` of a page") from error
+        summaries, cursor = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
         message = f"{format_count(len(summaries), 'run')}; {tool_definitions.GET_RUN} returns the result of a run"
         document = {"status": "listed", "message": message, "runs": [summary.to_json() for summary in summaries]}
-        return result_of(document if next_cursor is None else {**document, "next": str(next_cursor)})
+        return result_of(document if cursor is None else {**document, "cursor": str(cursor)})
 
     async def _answer_feedback(self, call: McpToolCall) -> Result:
         answer_names = [name for name in _ANSWER_ARGUMENTS if name in call.arguments]

@@ -125,9 +125,9 @@ async def test_cursor_of_another_run_is_rejected(offline_http: httpx.AsyncClient
 
 async def test_invalid_query_parameters_and_form_data_are_rejected(offline_http: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
-        response = await offline_http.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        response = await offline_http.get(path, params={"after": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert status_and_code_of(response) == (400, "invalid_value")
-        assert message_of(response) == "`cursor` must be a value of `next`; omit it for the first page"
+        assert message_of(response) == "`after` must be the `cursor` of a page; omit it for the first page"
     response = await offline_http.get("/v1/runs?status=runing")
     assert status_and_param_of(response) == (400, "status")
     assert message_of(response).startswith("status: 'runing' is not one of running, waiting, "), response.text

@@ -109,11 +109,11 @@ export async function mount(root, { api, params }) {
     const newOmittedRuns = [];
     let cursor = "";
     do {
-      const query = new URLSearchParams(cursor ? { cursor } : {});
+      const query = new URLSearchParams(cursor ? { after: cursor } : {});
       const page = await api.get(`/v1/inbox?${query}`);
       loadedRequests.push(...page.data);
       newOmittedRuns.push(...page.omitted);
-      cursor = page.next;
+      cursor = page.cursor;
     } while (cursor && loadedRequests.length < maxShown);
     for (const each of loadedRequests) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
     requests = loadedRequests.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));

@@ -40,12 +40,12 @@ export async function mount(root, { api, go }) {
   }
 
   function query() {
-    const parameters = { ...filters, cursor: pageCursors.at(-1) ?? "", limit: PAGE_SIZE };
+    const parameters = { ...filters, after: pageCursors.at(-1) ?? "", limit: PAGE_SIZE };
     return new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== ""));
   }
 
   function showPage(page) {
-    nextCursor = page.next ?? null;
+    nextCursor = page.cursor ?? null;
     newerButton.disabled = pageCursors.length === 1;
     olderButton.disabled = nextCursor === null;
     pageText.textContent = pageCursors.length > 1 ? `page ${pageCursors.length}` : "";
