@@ -354,7 +354,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 
 
 def test_the_glossary_is_a_short_sorted_list_with_each_kind_of_effects() -> None:
-    glossary = PAGES["docs/concepts/glossary.md"].read_text(encoding="utf-8")
+    glossary = PAGES["docs/glossary.md"].read_text(encoding="utf-8")
     terms = re.findall(r"^\| ([\w -]+) \| [A-Z]", glossary, re.MULTILINE)
     assert terms == sorted(terms)
     assert 20 < len(terms) <= 30
