@@ -38,7 +38,7 @@ class TagsInvalid(DagwrightError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TagLabels:
-    """Words for tags in messages. In the API, tags are the entries of `metadata`."""
+    """Words for tags in messages. In requests in OpenAI's form, tags are the entries of `metadata`."""
 
     singular: str
     with_article: str

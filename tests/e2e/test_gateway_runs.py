@@ -136,12 +136,12 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
     assert (unknown_session.status_code, response.status_code) == (404, 204)
 
 
-async def wait_for_runs_with_metadata(gateway: Gateway, metadata: list[str]) -> list[Any]:
-    """Wait until the server lists a run with the metadata, and return all runs with the metadata."""
+async def wait_for_runs_with_tags(gateway: Gateway, tags: list[str]) -> list[Any]:
+    """Wait until the server lists a run with the tags, and return all runs with the tags."""
     actual: list[Any] = []
 
     async def are_listed() -> bool:
-        actual[:] = (await gateway.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
+        actual[:] = (await gateway.http.get("/v1/runs", params={"tags": tags})).json()["data"]
         return bool(actual)
 
     await eventually(are_listed)
@@ -152,11 +152,11 @@ async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> N
     key = uuid4().hex
     async with serve() as gateway:
         plan = plan_of(calculation("broken", "1 / 0"), output="{{broken.result}}")
-        run_id = await gateway.start(plan, metadata={"order": key})
+        run_id = await gateway.start(plan, tags={"order": key})
         last_event = (await read_events(gateway, f"/v1/runs/{run_id}/events"))[-1]
         document = (await gateway.http.get(f"/v1/runs/{run_id}")).json()
         explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain")).json()
-        (listed_run,) = await wait_for_runs_with_metadata(gateway, [f"order={key}"])
+        (listed_run,) = await wait_for_runs_with_tags(gateway, [f"order={key}"])
     error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node_id": "broken"}
     assert (last_event.name, last_event.content["error"]) == ("run.failed", error)
     assert (document["error"], listed_run["error"], explanation["error"]) == (error, error, error)
@@ -168,14 +168,14 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
         invalid_plan = plan_of({"id": "a", "tool": "?"})
         invalid_check = (await gateway.post("/v1/plans/check", {"plan": invalid_plan})).json()
         key = uuid4().hex
-        body = {"template": "ask", "inputs": {"number": 3}, "metadata": {"order": key, "team": "blue"}}
+        body = {"template": "ask", "inputs": {"number": 3}, "tags": {"order": key, "team": "blue"}}
         new_response = await gateway.post("/v1/runs", body, Idempotency_Key=key)
         repeated_response = await gateway.post("/v1/runs", body, Idempotency_Key=key)
         first_run, repeated_run = new_response.json(), repeated_response.json()
         document = (await gateway.http.get(new_response.headers["location"])).json()
-        listed_runs = await wait_for_runs_with_metadata(gateway, [f"order={key}", "team=blue"])
-        unmatched_response = await gateway.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
-        invalid_filter = await gateway.http.get("/v1/runs", params={"metadata": "order"})
+        listed_runs = await wait_for_runs_with_tags(gateway, [f"order={key}", "team=blue"])
+        unmatched_response = await gateway.http.get("/v1/runs", params={"tags": [f"order={key}", "team=red"]})
+        invalid_filter = await gateway.http.get("/v1/runs", params={"tags": "order"})
         await gateway.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
         await read_events(gateway, f"/v1/runs/{first_run['run_id']}/events")
         ended_run = (await gateway.post("/v1/runs", body, Idempotency_Key=key)).json()
@@ -190,10 +190,10 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
     assert new_response.status_code == 201
     assert repeated_response.status_code == 200
     assert "location" not in repeated_response.headers
-    assert (document["run_id"], document["metadata"]) == (first_run["run_id"], {"order": key, "team": "blue"})
-    assert [(each["run_id"], each["metadata"]) for each in listed_runs] == [(first_run["run_id"], document["metadata"])]
+    assert (document["run_id"], document["tags"]) == (first_run["run_id"], {"order": key, "team": "blue"})
+    assert [(each["run_id"], each["tags"]) for each in listed_runs] == [(first_run["run_id"], document["tags"])]
     assert (unmatched_response.json()["data"], unmatched_response.json()["has_more"]) == ([], False)
-    assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "metadata")
+    assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "tags")
     assert (ended_run["run_id"], ended_run["created"], ended_run["status"]) == (first_run["run_id"], False, "cancelled")
     assert different_response.status_code == 409
     assert ambiguous_response.status_code == 400

@@ -19,7 +19,7 @@ RUNS: Example = {
             "nodes_total": 1,
             "session_id": None,
             "error": None,
-            "metadata": {"order": "4711"},
+            "tags": {"order": "4711"},
         }
     ],
     "has_more": False,
@@ -44,7 +44,7 @@ RUN: Example = {
     "output": 42,
     "error": None,
     "nodes": {"double": dict(_NODE)},
-    "metadata": {"order": "4711"},
+    "tags": {"order": "4711"},
     "waiting_for": [],
     "usage": {},
     "notes": [],

@@ -21,7 +21,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import posted_plan_of, run_plan_check
-from dagwright.interfaces.http.request_fields import duration_seconds, run_metadata
+from dagwright.interfaces.http.request_fields import duration_seconds, run_tags
 from dagwright.interfaces.http.run_documents import created_run_response, json_response
 from dagwright.interfaces.http.run_models import (
     PlanBody,
@@ -75,7 +75,7 @@ async def start(
         deadline_s,
         _policy(body),
         owner=context.caller.run_owner,
-        tags=run_metadata(body.metadata),
+        tags=run_tags(body.tags),
         fairness=context.caller.fairness,
     )
     start_request = StartRequest(

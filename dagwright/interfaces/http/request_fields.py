@@ -20,7 +20,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds_spec import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
-from dagwright.protocol.run_labels import METADATA, TagsInvalid, validate_run_tags
+from dagwright.protocol.run_labels import METADATA, TAGS, TagsInvalid, validate_run_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]
@@ -220,7 +220,7 @@ class GatewayOptions:
         deadline_s: maximum seconds of the run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: options of a run in rounds; `None` for the default.
         idempotency_key: the `Idempotency-Key`.
-        metadata: metadata of the run, not validated.
+        metadata: tags of the run, not validated.
     """
 
     routing_mode: RoutingMode | None = None
@@ -304,16 +304,19 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of a run, which are stored as its tags.
+def run_tags(tags: Mapping[str, Any], *, name: Literal["tags", "metadata"] = "tags") -> dict[str, str]:
+    """Validate the tags of a run and return them.
+
+    Args:
+        name: field of the request; requests in OpenAI's form have the tags in `metadata`.
 
     Raises:
-        ApiError: the metadata are invalid.
+        ApiError: the tags are invalid.
     """
     try:
-        return validate_run_tags(metadata, labels=METADATA)
+        return validate_run_tags(tags, labels=TAGS if name == "tags" else METADATA)
     except TagsInvalid as error:
-        raise _invalid_field_error("metadata", str(error)) from None
+        raise _invalid_field_error(name, str(error)) from None
 
 
 def _parse_choice(choices: type[StrEnum], name: str, value: Any) -> Any:

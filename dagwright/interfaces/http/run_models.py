@@ -15,8 +15,8 @@ from dagwright.interfaces.http.event_models import RUN_EVENTS, JsonObject, NodeS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_REASON_CHARACTERS
 
-MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""This type accepts values of any type, because `run_metadata` validates them and reports only the first invalid
+TagsField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
+"""This type accepts values of any type, because `run_tags` validates them and reports only the first invalid
 value."""
 ByField = Annotated[
     str | None,
@@ -42,7 +42,7 @@ class RunListItem(OpenModel):
     nodes_total: int
     session_id: str | None = Field(default=None, description="The session that the run is a turn of.")
     error: RunError | None = Field(default=None, description="The error of a failed run.")
-    metadata: dict[str, str] = Field(description="Metadata set by the caller.")
+    tags: dict[str, str] = Field(description="Tags of the run: key -> value.")
 
 
 class RunList(BaseModel):
@@ -68,7 +68,7 @@ class RunDocument(OpenModel):
     output: Any
     error: RunError | None = None
     nodes: dict[str, NodeState]
-    metadata: dict[str, str] = Field(description="Metadata set by the caller.")
+    tags: dict[str, str] = Field(description="Tags of the run: key -> value.")
     waiting_for: list[JsonObject] = Field(description="Open requests for feedback.")
     started_at: str | None = None
     ended_at: str | None = None
@@ -343,8 +343,8 @@ class RunBody(BaseModel):
     deadline: str | None = Field(default=None, description="Maximum duration of the run, such as `90s` or `2h`.")
     policy: JsonObject | None = Field(default=None, description="Which calls need approval.")
     title: str | None = Field(default=None, description="Title in lists if the plan has none.")
-    metadata: MetadataField = Field(
-        default_factory=dict, description="At most 20 names and values; `GET /v1/runs` filters by them."
+    tags: TagsField = Field(
+        default_factory=dict, description="At most 20 tags: key -> value. `GET /v1/runs` filters by them."
     )
 
 

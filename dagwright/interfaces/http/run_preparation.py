@@ -22,7 +22,7 @@ from dagwright.interfaces.http.callers import public_session_id, validated_sessi
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable_error
-from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
+from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_tags
 from dagwright.interfaces.http.run_starts import ActiveStart, RunStart, StartPreparation, headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
@@ -94,7 +94,7 @@ def prepare_run_start(
         run_title = template.file_name
     # Errors of the request do not depend on the session, so they are raised here, before anything starts.
     prepare(None)
-    caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
+    caller, tools, tags = context.caller, context.toolset.references, run_tags(options.metadata, name="metadata")
 
     def prepare_in_session(session: SessionRecord | None) -> StartRequest:
         start = prepare(session)

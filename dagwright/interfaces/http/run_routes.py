@@ -16,7 +16,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page_fields
-from dagwright.interfaces.http.request_fields import run_metadata
+from dagwright.interfaces.http.request_fields import run_tags
 from dagwright.interfaces.http.run_documents import (
     AfterParameter,
     LastEventId,
@@ -40,7 +40,7 @@ from dagwright.interfaces.http.run_models import (
 from dagwright.protocol.sessions import normalized_session_name
 
 router = APIRouter(tags=["runs"], route_class=JsonRoute)
-NO_METADATA: list[str] = []
+NO_TAGS: list[str] = []
 
 
 def _run_filter(
@@ -52,16 +52,15 @@ def _run_filter(
         str | None, Query(description="Filter by a prefix of the title or ID; case and spaces matter.")
     ] = None,
     template: Annotated[str | None, Query(description="Filter by the published plan.")] = None,
-    metadata: Annotated[
+    tags: Annotated[
         list[str],
-        Query(description="Filter by metadata, as `key=value`. Repeat the parameter to filter by several pairs."),
-    ] = NO_METADATA,
+        Query(description="Filter by a tag, as `key=value`. Repeat the parameter to filter by several tags."),
+    ] = NO_TAGS,
 ) -> RunFilter:
     session_name = (
         None if session_id is None else normalized_session_name(stored_session_name(context.caller, session_id))
     )
-    tags = _parse_metadata(metadata)
-    return RunFilter(context.caller.owner, status, session_name, title, tags=tags, template=template)
+    return RunFilter(context.caller.owner, status, session_name, title, tags=_parse_tags(tags), template=template)
 
 
 @router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
@@ -77,26 +76,24 @@ async def list_runs(
 
 
 def _list_item(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
-    item = run.to_json()
-    metadata = item.pop("tags")
-    return {**item, "session_id": public_session_id(context.caller, run.session_id), "metadata": metadata}
+    return {**run.to_json(), "session_id": public_session_id(context.caller, run.session_id)}
 
 
-def _parse_metadata(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the metadata filter of a list.
+def _parse_tags(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse the tags by which a list is filtered.
 
     Raises:
         ApiError: a pair is not `key=value`.
     """
-    metadata = {}
+    tags = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not (name and separator):
-            message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
-            raise ApiError(ErrorCode.INVALID_VALUE, message, param="metadata")
-        metadata[name] = value
-    # `run_metadata` rejects values that no run can have, such as control characters.
-    return run_metadata(metadata)
+            message = f"tags: must be key=value, such as order=4711, not {pair!r:.80}"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="tags")
+        tags[name] = value
+    # `run_tags` rejects values that no run can have, such as control characters.
+    return run_tags(tags)
 
 
 @router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=response_docs(RunDocument, examples.RUN))

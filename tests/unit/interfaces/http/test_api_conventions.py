@@ -19,7 +19,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
-from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
+from dagwright.interfaces.http.request_fields import gateway_options, run_tags
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionIdInvalid
@@ -106,11 +106,14 @@ def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
-def test_invalid_metadata_of_a_run_is_rejected(metadata: dict[str, Any]) -> None:
+def test_invalid_tags_of_a_run_are_rejected(metadata: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match=r"^metadata: ") as error:
-        run_metadata(metadata)
+        run_tags(metadata, name="metadata")
     assert (error.value.status, error.value.param) == (400, "metadata")
     assert "tag" not in str(error.value)
+    with pytest.raises(ApiError, match=r"^tags: .*tag") as error:
+        run_tags(metadata)
+    assert (error.value.status, error.value.param) == (400, "tags")
 
 
 @asynccontextmanager

@@ -133,9 +133,9 @@ async def test_invalid_query_parameters_and_form_data_are_rejected(offline_http:
     assert message_of(response).startswith("status: 'runing' is not one of running, waiting, "), response.text
     assert message_of(response).endswith("; did you mean 'running'?")
     assert status_and_code_of(await offline_http.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
-    for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
-        response = await offline_http.get("/v1/runs", params={"metadata": metadata})
-        assert status_and_param_of(response) == (400, "metadata"), metadata
+    for tags in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
+        response = await offline_http.get("/v1/runs", params={"tags": tags})
+        assert status_and_param_of(response) == (400, "tags"), tags
 
 
 async def test_plan_is_checked_without_a_server(offline_http: httpx.AsyncClient) -> None:
