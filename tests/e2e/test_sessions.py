@@ -71,7 +71,7 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
         assert (each.code, f"`dagwright session {name}` shows it" in each.stderr) == (2, True)
     assert f"@cbu: Apex (fund, {created_fund['id']})" in session_text_result.stdout
     end_message = "ends as soon as a worker serves it"
-    assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": end_message}
+    assert end_result.document == {"session_id": name, "ok": True, "message": end_message}
     third_result.check_success()
     assert "The session has no names." in model_server.calls[2].text
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]

@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionArguments
 from dagwright.interfaces.cli.node_text import local_date_time
-from dagwright.interfaces.cli.output import Output, append_link, one_line, run_outcome
+from dagwright.interfaces.cli.output import Output, append_link, one_line
 from dagwright.protocol.sessions import Turn, normalized_session_name
 from dagwright.server import Server
 
@@ -46,10 +46,9 @@ def session(arguments: SessionArguments, output: Output) -> int:
             if session_name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)
             elif arguments.is_ending:
-                view = await sessions.find(session_name)
                 message = await sessions.end(session_name)
                 if output.is_json:
-                    output.document(run_outcome(view.workflow_id, message))
+                    output.document({"session_id": session_name, "ok": True, "message": message})
                 output.print(f"the session {one_line(session_name)} {message}")
             else:
                 view = await sessions.find(session_name)
