@@ -17,10 +17,10 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import join_first
 from dagwright.core.validation.checked_plan import CheckedPlan
-from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
 from dagwright.dialects.line_numbers import lines_of_problems
 from dagwright.dialects.reading import parse_plan_text
+from dagwright.plans.check_reports import invalid_plan_report, valid_plan_report
 from dagwright.plans.preparation import (
     check_plan,
     compile_within_limits,
@@ -136,16 +136,8 @@ def check_response(posted: PostedPlan, tools: ToolDeclarations) -> dict[str, Any
         checked, _ = check_posted_plan(posted, tools)
         compile_within_limits(checked)
     except PlanInvalid as invalid:
-        no_content = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
-        return {"status": "invalid", **no_content, "errors": _errors(posted.plan, invalid)}
-    return {
-        "status": "valid",
-        "dialect": checked.dialect,
-        "title": checked.plan.title,
-        "inputs": schema_of_form(checked.inputs),
-        "node_count": len(checked.nodes),
-        "errors": [],
-    }
+        return {**invalid_plan_report(()), "errors": _errors(posted.plan, invalid)}
+    return valid_plan_report(checked)
 
 
 def prepare_posted_plan(

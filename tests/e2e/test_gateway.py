@@ -40,7 +40,7 @@ async def test_models_plans_and_profiles_are_listed(serve: Serve) -> None:
     assert model_ids == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
     details = plan["dagwright"]
     assert (plan["owned_by"], details["kind"], details["title"]) == ("dagwright", "plan", "Double a number")
-    assert (details["description"], details["inputs"]["required"]) == ("Doubles a number.", ["number"])
+    assert (details["description"], details["input_schema"]["required"]) == ("Doubles a number.", ["number"])
     assert large_model.owned_by == "service"
 
 

@@ -66,7 +66,7 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
     assert (stream_events[-1].name, end_event["status"], end_event["output"]) == ("run.completed", "completed", 43)
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
-    assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
+    assert (inputs["inputs"], inputs["input_schema"]["required"]) == ({"number": 21}, ["number"])
     assert (node["result"], unknown_node.status_code) == (42, 404)
     assert "did you mean 'double'?" in unknown_node.json()["error"]["message"]
     assert explanation["node_id"] == "after"
@@ -184,7 +184,7 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
         unknown_template = await gateway.post("/v1/runs", {"template": "asc"})
     assert valid_check["status"] == "valid"
     assert valid_check["node_count"] == 3
-    assert valid_check["inputs"]["required"] == ["number"]
+    assert valid_check["input_schema"]["required"] == ["number"]
     assert (invalid_check["status"], invalid_check["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first_run["created"], repeated_run["created"], first_run["run_id"]) == (True, False, repeated_run["run_id"])
     assert new_response.status_code == 201

@@ -174,7 +174,7 @@ async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_an
         arguments = [json.loads(call.function.arguments) for call in calls]
         requests = [(argument["request_id"], argument["type"]) for argument in arguments]
         assert requests == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
-        assert arguments[0]["schema"]["required"] == ["approved"]
+        assert arguments[0]["answer_schema"]["required"] == ["approved"]
 
         messages.append(question.model_dump(exclude_none=True))
         results = ['{"approved": true, "reason": "fine"}', "Apex"]

@@ -15,6 +15,7 @@ from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
+from dagwright.core.validation.inputs import DeclaredInputs
 from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.exit_codes import ExitCode
@@ -30,6 +31,7 @@ from dagwright.interfaces.cli.plan_input import (
     read_sources,
 )
 from dagwright.interfaces.cli.run_commands import CheckArguments
+from dagwright.plans.check_reports import valid_plan_report
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
@@ -145,7 +147,7 @@ def _check(arguments: CheckArguments, output: Output) -> int:
             if arguments.is_compensating and compiled_plan is not None:
                 document["notes"] += [note.to_json() for note in compensation_notes(compiled_plan)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked_plan, context)]
-            _write_document(document, output)
+            _write_document(document, checked_plan.inputs, output)
     return code
 
 
@@ -200,24 +202,13 @@ def check_document(
         compiled_plan: as in `expected_events`.
         repairs: the repairs; `None` if repair was not requested.
     """
-    levels = checked_plan.levels
     return {
         "file": source.file,
         "line": source.line,
-        "status": "valid",
-        "title": checked_plan.plan.title,
-        "dialect": checked_plan.dialect,
-        "node_count": len(checked_plan.nodes),
-        "edge_count": checked_plan.edge_count,
-        "levels": levels,
-        "critical_path": checked_plan.critical_path,
-        "inputs": [
-            {"name": name, "type": schema.get("type", "string"), "prompt": schema.get("prompt")}
-            for name, schema in checked_plan.inputs.items()
-        ],
+        **valid_plan_report(checked_plan),
+        "levels": checked_plan.levels,
         "expected_events": expected_events(checked_plan, compiled_plan),
         **({"events_per_item": item_events} if (item_events := events_per_item(checked_plan)) else {}),
-        "notes": [note.to_json() for note in checked_plan.notes],
         **({} if repairs is None else {"repairs": [repair.to_json() for repair in repairs]}),
     }
 
@@ -230,17 +221,17 @@ def _write_problems(source: PlanSource, invalid: PlanInvalid, output: Output) ->
         output.log(one_line(line, limit=2_000))
 
 
-def _write_document(document: Mapping[str, Any], output: Output) -> None:
+def _write_document(document: Mapping[str, Any], inputs: DeclaredInputs, output: Output) -> None:
     if output.is_json:
         output.document(document, is_single_line=True)
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
     location = f"{name}, line {document['line']}" if document["line"] else name
     output.print(one_line(f"{location}: valid", limit=5_000))
-    output.show(_table(document))
+    output.show(_table(document, inputs))
 
 
-def _table(document: Mapping[str, Any]) -> Table:
+def _table(document: Mapping[str, Any], inputs: DeclaredInputs) -> Table:
     table = Table(box=None)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -260,9 +251,9 @@ def _table(document: Mapping[str, Any]) -> Table:
         add_row("", f"and {format_count(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
     add_row("critical path", _first_ids(document["critical_path"], separator=" → "))
     add_row("events", _events_text(document))
-    for item in document["inputs"]:
-        prompt = f": {item['prompt']}" if item["prompt"] else ""
-        add_row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
+    for name, schema in inputs.items():
+        prompt = f": {schema['prompt']}" if schema.get("prompt") else ""
+        add_row("input", f"{name} ({schema.get('type', 'string') or 'any type'}){prompt}")
     for note in document["notes"]:
         add_row("note", f"{note['node_id']}: {note['message']}" if note["node_id"] else note["message"])
     return table

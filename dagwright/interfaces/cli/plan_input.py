@@ -30,6 +30,7 @@ from dagwright.dialects.reading import (
 )
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.plans.check_reports import invalid_plan_report
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, validate_run_tags
 
@@ -125,8 +126,7 @@ def _include_sub_plans(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValu
 
 def invalid_plan_document(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
     """Return the document of an invalid plan: `{"status": "invalid", "file", "line", "errors"}`."""
-    errors = [problem.to_json() for problem in invalid.problems]
-    return {"status": "invalid", "file": source.file, "line": source.line, "errors": errors}
+    return {**invalid_plan_report(invalid.problems), "file": source.file, "line": source.line}
 
 
 def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:

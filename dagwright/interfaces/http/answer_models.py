@@ -18,9 +18,7 @@ class ModelObject(OpenModel):
     object: Literal["model"]
     created: int
     owned_by: str = Field(description="`dagwright`, or `service` for a model of the service.")
-    dagwright: JsonObject = Field(
-        description="Kind of the model; for a plan, also its title and the JSON Schema of its inputs."
-    )
+    dagwright: JsonObject = Field(description="Kind of the model; for a plan, also its title and `input_schema`.")
 
 
 class ModelList(BaseModel):

@@ -83,7 +83,7 @@ data: {"type":"node_completed","node_id":"double","data":{"status":"completed","
 """
 INPUTS: Example = {
     "run_id": "run-1",
-    "schema": {
+    "input_schema": {
         "type": "object",
         "properties": {"number": {"type": "integer"}},
         "required": ["number"],
@@ -186,8 +186,11 @@ PLAN_CHECK: Example = {
     "status": "valid",
     "dialect": "plan",
     "title": None,
-    "inputs": {"type": "object", "properties": {}},
     "node_count": 1,
+    "edge_count": 0,
+    "critical_path": ["sum"],
+    "input_schema": {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+    "notes": [],
     "errors": [],
 }
 PUBLISHED_PLAN: Example = {
@@ -195,7 +198,7 @@ PUBLISHED_PLAN: Example = {
     "title": "Double a number",
     "description": None,
     "dialect": "plan",
-    "inputs": {
+    "input_schema": {
         "type": "object",
         "properties": {"number": {"type": "integer"}},
         "required": ["number"],
@@ -239,7 +242,7 @@ MODEL: Example = {
     "dagwright": {
         "kind": "plan",
         "title": "Double a number",
-        "inputs": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+        "input_schema": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
     },
 }
 MODELS: Example = {

@@ -125,7 +125,7 @@ def question_call(request: RequestDocument, *, run_id: str) -> dict[str, Any]:
         "run_id": run_id,
         "request_id": request["request_id"],
         **shown_fields,
-        "schema": answer_schema(request),
+        "answer_schema": answer_schema(request),
     }
     text = json.dumps(arguments, ensure_ascii=False)
     return {

@@ -55,7 +55,9 @@ async def retrieve_model(model: str, context: PlansContextDep) -> Response:
 
 def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
     models = [
-        _model_object(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
+        _model_object(
+            Target("plan", name), title=plan.title, description=plan.description, input_schema=plan.input_schema
+        )
         for name, plan in context.templates.items()
     ]
     models += [_model_object(Target("agent", name), description=text) for name, text in agents_of(context).items()]

@@ -106,7 +106,7 @@ async def read_plan(name: str, context: PlansContextDep) -> Response:
         "title": template.title,
         "description": template.description,
         "dialect": template.checked.dialect,
-        "inputs": template.input_schema,
+        "input_schema": template.input_schema,
         "plan": template.document,
     }
     return json_response(document)

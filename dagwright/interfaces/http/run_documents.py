@@ -66,9 +66,9 @@ async def inputs_document(context: GatewayContext, run_id: str) -> dict[str, Any
     """Return the inputs of a run and their schema. Raises the same errors as `run_document`."""
     scheduler = (await context.runs.reader(run_id).read()).scheduler
     if scheduler is None:
-        return {"run_id": run_id, "schema": schema_of_form({}), "inputs": {}}
+        return {"run_id": run_id, "input_schema": schema_of_form({}), "inputs": {}}
     inputs = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}
-    return {"run_id": run_id, "schema": schema_of_form(scheduler.plan.inputs), "inputs": inputs}
+    return {"run_id": run_id, "input_schema": schema_of_form(scheduler.plan.inputs), "inputs": inputs}
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:

@@ -83,7 +83,7 @@ class InputsDocument(BaseModel):
     """The inputs of a run."""
 
     run_id: str
-    inputs_schema: JsonObject = Field(alias="schema", description="JSON Schema of the inputs.")
+    input_schema: JsonObject = Field(description="JSON Schema of the inputs.")
     inputs: JsonObject = Field(description="Values by name. A value over 8 KiB is given as a reference.")
 
 
@@ -289,11 +289,14 @@ class PlanBody(BaseModel):
 class PlanCheck(BaseModel):
     """Result of a plan check."""
 
-    status: str = Field(description="`valid` or `invalid`.")
-    dialect: str | None = None
+    status: str = Field(description="`valid` or `invalid`. An invalid plan has only `status` and `errors`.")
     title: str | None = None
-    inputs: JsonObject | None = Field(default=None, description="JSON Schema of the inputs of the plan.")
-    node_count: int
+    dialect: str | None = None
+    node_count: int | None = None
+    edge_count: int | None = None
+    critical_path: list[str] | None = Field(default=None, description="Nodes of the longest chain of dependencies.")
+    input_schema: JsonObject | None = Field(default=None, description="JSON Schema of the inputs of the plan.")
+    notes: list[JsonObject] | None = None
     errors: list[JsonObject] = Field(
         description="All problems. For a plan sent as text, each problem has its `line` if known."
     )
@@ -306,7 +309,7 @@ class PublishedPlan(BaseModel):
     title: str
     description: str | None = None
     dialect: str
-    inputs: JsonObject = Field(description="JSON Schema of the inputs of the plan.")
+    input_schema: JsonObject = Field(description="JSON Schema of the inputs of the plan.")
     plan: Any = Field(description="The plan as written.")
 
 

@@ -143,7 +143,11 @@ def _check_plan_tool() -> types.Tool:
         input_schema=_object({"plan": _PLAN, "dialect": _DIALECT}, "plan"),
         output_schema={
             "type": "object",
-            "properties": {"status": {"type": "string", "enum": ["valid", "invalid", "bad_usage"]}},
+            "properties": {
+                "status": {"type": "string", "enum": ["valid", "invalid", "bad_usage"]},
+                "errors": {"type": "array", "description": "Problems of the plan, each with `code` and `pointer`."},
+                "input_schema": {"type": "object", "description": "JSON Schema of the inputs of the plan."},
+            },
             "required": ["status"],
         },
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),

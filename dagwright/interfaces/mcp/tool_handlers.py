@@ -37,6 +37,7 @@ from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
 from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.tool_results import error_result, invalid_plan_result, result_of, run_result
+from dagwright.plans.check_reports import valid_plan_report
 from dagwright.plans.preparation import compile_within_limits
 from dagwright.plans.templates import Templates
 from dagwright.server import UNREACHABLE_STATUSES
@@ -227,18 +228,8 @@ class ToolHandlers:
 
     async def _check_plan(self, call: McpToolCall) -> Result:
         checked_plan, compiled_plan = await asyncio.to_thread(self._check_and_compile, call.arguments)
-        document = {
-            "status": "valid",
-            "title": checked_plan.plan.title,
-            "dialect": checked_plan.dialect,
-            "node_count": len(checked_plan.nodes),
-            "edge_count": checked_plan.edge_count,
-            "critical_path": checked_plan.critical_path,
-            "inputs": [{"name": name, **schema} for name, schema in checked_plan.inputs.items()],
-            "needs_approval": changing_node_count(compiled_plan) > 0,
-            "notes": [note.to_json() for note in checked_plan.notes],
-        }
-        return result_of(document)
+        needs_approval = changing_node_count(compiled_plan) > 0
+        return result_of({**valid_plan_report(checked_plan), "needs_approval": needs_approval})
 
     def _check_and_compile(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
         checked_plan, _ = self._starter.check(arguments, self._templates)

@@ -11,6 +11,7 @@ import mcp_types as types
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
+from dagwright.plans.check_reports import invalid_plan_report
 
 _MAX_SHOWN_FAILURES = 20
 _MAX_SHOWN_NOTES = 20
@@ -49,8 +50,7 @@ def invalid_plan_result(error: PlanInvalid) -> types.CallToolResult:
     count = len(error.problems)
     subject = "the problem" if count == 1 else f"the {count} problems"
     message = f"fix {subject} in `errors` and call again"
-    errors = [problem.to_json() for problem in error.problems]
-    return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
+    return result_of({**invalid_plan_report(error.problems), "message": message}, is_error=True)
 
 
 def run_result(

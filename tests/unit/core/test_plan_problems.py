@@ -294,7 +294,7 @@ def test_lone_surrogate_is_reported_with_a_pointer_and_a_line(fields: dict[str, 
         check_plan(plan_of(node("a", **fields)), TOOLS)
     assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", pointer)]
     actual = check_response(PostedPlan("nodes: \ud800"), TOOLS)
-    assert [error["line"] for error in actual["errors"]] == [1]
+    assert ({*actual}, [error["line"] for error in actual["errors"]]) == ({"status", "errors"}, [1])
 
 
 def test_messages_about_inputs_and_forks_are_short() -> None:

@@ -21,7 +21,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     return;
   }
   if (!isSamePage()) return;
-  const form = Object.keys(currentInputs.schema.properties).length ? schemaForm(currentInputs.schema, { value: currentInputs.inputs }) : null;
+  const form = Object.keys(currentInputs.input_schema.properties).length ? schemaForm(currentInputs.input_schema, { value: currentInputs.inputs }) : null;
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
   const planField = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });

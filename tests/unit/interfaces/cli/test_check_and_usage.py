@@ -68,7 +68,13 @@ def test_json_output_for_a_valid_plan_is_one_line(run_command: RunCommand) -> No
     assert json.loads(out) == {
         **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "node_count": 3},
         **{"edge_count": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
-        **{"inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}], "notes": []},
+        "input_schema": {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "description": "How many?"}},
+            "required": ["n"],
+            "additionalProperties": False,
+        },
+        **{"notes": [], "errors": []},
     }
 
 

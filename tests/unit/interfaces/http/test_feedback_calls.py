@@ -37,6 +37,7 @@ def test_call_has_the_request_and_its_run() -> None:
     assert (call["type"], call["function"]["name"]) == ("function", "answer_feedback")
     expected = {"run_id": "run-1", "request_id": "check", "type": "APPROVAL", "prompt": "Publish?", "tool": "pay"}
     assert expected.items() <= arguments.items()
+    assert arguments["answer_schema"]["required"] == ["approved"]
     assert "deadline" not in arguments
 
 

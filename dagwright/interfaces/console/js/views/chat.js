@@ -162,7 +162,7 @@ function makeComposer({ onSend }) {
 
   function updateForm() {
     const model = selectedModel();
-    const schema = model?.dagwright.inputs;
+    const schema = model?.dagwright.input_schema;
     const fields = Object.values(schema?.properties ?? {});
     const isText = !schema || (fields.length === 1 && fields[0].type === "string");
     hasNoInputs = fields.length === 0 && Boolean(schema);

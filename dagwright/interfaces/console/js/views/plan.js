@@ -112,7 +112,7 @@ export async function mount(root, { api, params, go }) {
       : `✗ ${count.toLocaleString("en")} ${count === 1 ? "problem" : "problems"}`;
     fill(problems, errors.slice(0, MAX_SHOWN_PROBLEMS).map(problemLine), count > MAX_SHOWN_PROBLEMS && el("li", {}, `and ${count - MAX_SHOWN_PROBLEMS} more`));
     updateGutter();
-    if (isValid) updateForm(result.inputs);
+    if (isValid) updateForm(result.input_schema);
   }
 
   function problemLine({ line, pointer, message, hint }) {
