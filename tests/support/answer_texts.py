@@ -37,7 +37,8 @@ def held_answer(content: str, gate: asyncio.Event, *, pause_after: int | str) ->
 def held_model_answer(answer: str, gate: asyncio.Event) -> Any:
     """Return the JSON answer of a model to a request.
 
-    The stream of the answer pauses after 28 characters of `answer`, until `gate` is set.
+    The stream of the answer pauses after 28 characters of `answer`, until `gate` is set: the first five chunks have 40
+    characters, and the JSON has 12 characters before the text of `answer`.
     """
     return held_answer(json.dumps({"answer": answer, "missing": []}), gate, pause_after=5)
 

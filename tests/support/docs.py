@@ -1,4 +1,4 @@
-"""Read the fenced blocks of the documentation, and run their commands in a folder like a fresh clone.
+"""Read the fenced blocks of the documentation, and run their commands in a folder that resembles a fresh clone.
 
 A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). A title, as
 in ```yaml title="price.yaml", is a file name: the block is saved in that file, for the commands after the block.

@@ -48,7 +48,10 @@ class Ledger:
             await asyncio.sleep(0.02)
 
     def registry(self) -> ToolRegistry:
-        """Return the tools: `make`, `make_and_fail`, `make_and_hold`, `send` (no undo), `refuse`, and `unmake`."""
+        """Return the tools: `make`, `make_and_fail`, `make_and_hold`, `send` (no undo), `refuse`, and `unmake`.
+
+        The argument `after` is not used: a reference in it makes the node depend on another node.
+        """
 
         @tool(effects="idempotent", undo="unmake")
         def make(name: str, after: Any = None) -> dict[str, str]:

@@ -20,7 +20,7 @@ _REQUEST = {"request_id": "check", "type": "APPROVAL", "assignee": "ann", "opene
 
 
 async def _start(client: Client, name: str, memo: Mapping[str, Any], **attributes: Any) -> None:
-    """Start a run; the names in `attributes` have no prefix `Dagwright`."""
+    """Start a run; `attributes` are search attributes, whose names are given without the prefix `Dagwright`."""
     attributes_by_name = {
         pair.key.name: pair for pair in attributes_at_start(memo, missing_attributes=()).search_attributes
     }

@@ -45,7 +45,7 @@ class LiveReport:
 
     def _write(self, event: str, duration_s: float, nodeid: str) -> None:
         if self._report is not None:
-            # The system has the line at once, so it is not lost if the process is killed.
+            # `os.write` has no buffer in this process, so the line is not lost if the process is killed.
             os.write(self._report, f"{event}\t{duration_s:.4f}\t{nodeid!r}\n".encode())
 
     def _print(self, line: str) -> None:

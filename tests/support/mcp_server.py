@@ -82,7 +82,7 @@ def write(text: str) -> str:
 
 @server.tool(annotations=READ, structured_output=False)
 def die(times: int) -> str:
-    """Die in the first calls, and then return."""
+    """Die in the first `times` calls, and return in later calls."""
     record(die=times)
     if sum("die" in json.loads(line) for line in (FOLDER / "calls").read_text().splitlines()) <= times:
         sys.stderr.write("no more memory\n")

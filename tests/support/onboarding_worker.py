@@ -1,8 +1,8 @@
 """A worker with short heartbeat timeouts, whose onboarding verbs wait at fault points.
 
-NODE is the ID of the node that calls the verb. `NODE-before` is right before the transaction,
-`NODE-inside` at the end of the transaction before the commit, and `NODE-after` after the commit, before the result is
-reported.
+Each verb has three fault points, whose names start with NODE, the ID of the node that calls the verb. `NODE-before` is
+right before the transaction, `NODE-inside` is at the end of the transaction before the commit, and `NODE-after` is
+after the commit, before the result is reported.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

@@ -224,7 +224,10 @@ def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Tools
 
 
 async def document_of(handle: Handle) -> Document:
-    """Return the document of a run with any outcome, including nodes; a run that the server ended has no document."""
+    """Return the document of a run with any outcome, including nodes.
+
+    A run that was terminated, or whose timeout has expired, has no document.
+    """
     try:
         await _result_of(handle)
     except WorkflowFailureError as failure:

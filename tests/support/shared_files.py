@@ -1,8 +1,8 @@
 """Share files of tests between several pytest processes: each process claims the next file that is not claimed yet.
 
-A process imports a file only when it runs the tests of the file. With `pytest-xdist`, each process would
-import all files first, and its controller would use a third of the CPU time of the stage `fast` for the reports of all
-tests.
+A process imports a file only when it runs the tests of the file. With `pytest-xdist`, each process would import all
+files first, and the controller of `pytest-xdist` would use a third of the CPU time of the stage `fast` for the reports
+of all tests.
 """
 
 import os

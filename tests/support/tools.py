@@ -139,7 +139,7 @@ def _plain_tools() -> list[Function]:
 
     @tool(effects="pure")
     def add(left: float, right: float) -> Any:
-        """Return the sum. It has no declared type, so plans may refer to missing parts of the result."""
+        """Return the sum. The tool declares no return type, so plans may refer to missing parts of the result."""
         return left + right
 
     @tool(effects="read")
