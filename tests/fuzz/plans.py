@@ -185,7 +185,10 @@ def _items(draw: st.DrawFn, earlier_ids: Sequence[str]) -> Any:
 
 @st.composite
 def dialect_plans(draw: st.DrawFn) -> Any:
-    """Return a plan of one of the dialects, with dependencies on earlier nodes and sometimes on any node."""
+    """Return a plan of one of the dialects, whose nodes depend on earlier nodes.
+
+    Sometimes the first node depends on itself, on a later node, or on a missing node.
+    """
     dialect = draw(st.sampled_from(DIALECTS))
     node_count = draw(st.integers(1, 6))
     graph = {

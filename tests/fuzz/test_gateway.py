@@ -86,8 +86,8 @@ class FuzzedGateway:
 
 @pytest.fixture(scope="module")
 async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedGateway]:
-    # The gateway forwards some requests that a real model service would reject. When it ends, `ModelServer` reports
-    # these requests.
+    # The gateway forwards some requests that a real model service would reject. At the end of the block, `ModelServer`
+    # raises `ScriptNotFollowed` for these requests.
     with suppress(ScriptNotFollowed):
         async with (
             ModelServer(*SCRIPT) as model_server,

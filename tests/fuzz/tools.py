@@ -107,8 +107,8 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "many_keys": lambda: {f"k{number}": number for number in range(2_000)},
     "reference": lambda: {"ref": "node:a", "bytes": 10_000, "preview": "x"},
     "stored": lambda: {"ref": f"sha256-{'0' * 64}", "bytes": 10_000, "projections": []},
-    "succeeded": lambda: {"status": "success", "outputs": {"found": [1]}, "error": None},
-    "partial": lambda: {"status": "partial", "outputs": {"found": []}, "error": "half"},
+    "successful_worker_result": lambda: {"status": "success", "outputs": {"found": [1]}, "error": None},
+    "partial_worker_result": lambda: {"status": "partial", "outputs": {"found": []}, "error": "half"},
     "odd_worker_result": lambda: {"status": 5, "outputs": "x"},
     "template": lambda: "{{a.result}} {{secret.X}} ${x} {{",
     "nul": lambda: "a\x00b\u2028\ufeff",
@@ -118,7 +118,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 FAILURES: dict[str, Callable[[], BaseException]] = {
     **ODD_FAILURES,
     "later": lambda: RetryLater("later", after=timedelta(milliseconds=10)),
-    "later_before_now": lambda: RetryLater("later", after=timedelta(days=-3)),
+    "later_at_past_time": lambda: RetryLater("later", after=timedelta(days=-3)),
     "later_forever": lambda: RetryLater("later", after=timedelta(days=400_000)),
     "later_without_time": lambda: RetryLater("later"),
     "give_up": lambda: GiveUp("enough"),
@@ -126,12 +126,13 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "ask": lambda: AskPerson({"type": "APPROVAL", "prompt": "?", "deadline": "50ms"}),
     "ask_oddly": lambda: AskPerson({"prompt": float("nan"), "x": "\ud800"}),
     "own_base_exception": _BaseError,
-    "text_of_numbers": type("TextOfNumbers", (Exception,), {"__str__": lambda _: 7}),
+    "text_is_a_number": type("TextIsANumber", (Exception,), {"__str__": lambda _: 7}),
     "huge_text": _HugeText,
     "named_oddly": lambda: type("K\ud800" + "x" * 3_000, (Exception,), {})("odd"),
     "cyclic_causes": _cyclic_causes,
-    "temporal_cancelled": lambda: CancelledError("not me"),
-    "temporal_terminated": lambda: TerminatedError("not me"),
+    # The call of the tool was neither cancelled nor terminated.
+    "temporal_cancelled": lambda: CancelledError("another call was cancelled"),
+    "temporal_terminated": lambda: TerminatedError("another call was terminated"),
     "application": lambda: ApplicationError("a", {"b": 1}, type="Own"),
     "application_with_odd_details": lambda: ApplicationError("a", object(), float("nan"), type="Own"),
     "application_with_long_type": lambda: ApplicationError("a", type="t" * 5_000),
@@ -142,7 +143,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "throttled": lambda: _status_error(429, "1"),
     "throttled_oddly": lambda: _status_error(429, "soon"),
     "throttled_forever": lambda: _status_error(503, "99999999999999999999"),
-    "refused": lambda: _status_error(404, None),
+    "permanent_status": lambda: _status_error(404, None),
     "key": lambda: KeyError("\x00"),
     "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
     "without_text": lambda: RuntimeError(""),
@@ -190,7 +191,7 @@ def _tools_with(effects: Any) -> list[Function]:
 def _tools_with_fixed_effects() -> list[Function]:
     @tool(name="t", effects="read")
     def anything(**arguments: Any) -> Any:
-        """Stand-in for any tool of a dialect."""
+        """Accept any arguments. The plans of all dialects (`tests.conformance.kit`) call this tool `t`."""
         return {"id": "x", "found": arguments}
 
     @tool(name="slow", effects="read")
