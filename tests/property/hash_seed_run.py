@@ -95,10 +95,10 @@ def outputs_of(raw: dict[str, Any], random_source: random.Random, session: Sessi
 
 def _result_of(task: Task) -> Any:
     match task.node.tool:
-        case "find_party":
+        case "find":
             name = task.arguments["search_text"]
             return {"entity": {"id": f"id {name}", "name": name, "kind": "person"}}
-        case "bind_parties":
+        case "bind":
             return [{**party, "reason": "exact name", "created": True} for party in task.arguments["found"]]
     return {"b": task.id, "a": 1, "id": task.id}
 

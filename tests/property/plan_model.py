@@ -69,7 +69,7 @@ class PlanModel:
 
     steps: tuple[Step, ...]
     values: dict[str, Any] = field(default_factory=dict)
-    """Node ID -> result of the node, or the list of the results of its items; `None` without a result."""
+    """Node ID -> result of the node, or the list of the results of its items; `None` if the node has no result."""
 
     @cached_property
     def final_statuses(self) -> dict[str, FinalStatus]:

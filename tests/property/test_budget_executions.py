@@ -48,7 +48,9 @@ class BudgetedRun:
                 self._end(self.running_ids.pop(number % len(self.running_ids)), number)
             case "report" if "sub" in self.running_ids:
                 self._report(number)
-            case "raise" if (request := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
+            case "raise_limits" if (
+                request := self.scheduler.features.feedback.requests.of_task("~budget")
+            ) is not None:
                 limits = {"calls": 1, "tokens": 1_000}
                 assert self.scheduler.features.feedback.answer(Feedback(request.id, {"data": limits}), self.at) is None
             case "continue":
@@ -67,7 +69,7 @@ class BudgetedRun:
 
     @property
     def _child_reservation_keys(self) -> list[str]:
-        return [key for owner, key in self.budget.reservations if owner]
+        return [key for child_id, key in self.budget.reservations if child_id]
 
     def _report(self, number: int) -> None:
         next_call, last_call = f"inner{self.child_call_count}", f"inner{self.child_call_count - 1}"
@@ -90,7 +92,7 @@ class BudgetedRun:
             == total
         )
         # Each running task has a reservation.
-        reserved_keys = {key for owner, key in self.budget.reservations if not owner}
+        reserved_keys = {key for child_id, key in self.budget.reservations if not child_id}
         assert reserved_keys >= {name for name in self.running_ids if name != "sub"}
         assert self.used.calls + len(self.budget.reservations) <= self.budget.limits["calls"]
 
@@ -98,7 +100,7 @@ class BudgetedRun:
 @settings(deadline=None)
 @given(
     events=st.lists(
-        st.tuples(st.sampled_from(["start", "start", "end", "report", "raise", "continue"]), st.integers(1, 60)),
+        st.tuples(st.sampled_from(["start", "start", "end", "report", "raise_limits", "continue"]), st.integers(1, 60)),
         max_size=60,
     )
 )
@@ -108,7 +110,7 @@ def test_usage_is_counted_once_across_executions(events: list[tuple[str, int]]) 
         run.apply(event, number)
         run.check()
     for _ in range(20):
-        for event in ("start", "continue", "end", "raise", "continue"):
+        for event in ("start", "continue", "end", "raise_limits", "continue"):
             run.apply(event, 7)
     assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
     assert run.scheduler.state.totals.usage.total == run.used

@@ -47,8 +47,8 @@ class Run:
         """Start calls, and send grants and a report, as a run does after every event."""
         for name in self.budget.grant_waiting(run_usage=self.used, added_count=0):
             self.start(name)
-        for owner, key in [*self.budget.reservations]:
-            if not owner and key in self.waiting_calls:
+        for child_name, key in [*self.budget.reservations]:
+            if not child_name and key in self.waiting_calls:
                 self.start(key)
         for child, keys in self.budget.next_grants().items():
             if not tree.runs[child].has_ended:
@@ -112,7 +112,7 @@ class Tree:
                     run.budget.apply_report(child, report, added_count=0)
             case "grant" if run.grants:
                 run.budget.apply_grants(run.grants.popleft())
-            case "raise" if run is self.root and not ("money" in self.limits and run.budget.token_price is None):
+            case "raise_limit" if run is self.root and not ("money" in self.limits and run.budget.token_price is None):
                 # Raising the limit before a price is known would let another call of unknown price start.
                 kind = [*self.limits][number % len(self.limits)]
                 self.limits[kind] += number // 30
@@ -158,11 +158,11 @@ class Tree:
         assert run.parent is not None
         if parent_receives_reports:
             self._deliver_reports(run.parent)
-        for (owner, key), reservation in run.parent.budget.reservations.items():
-            if owner == run.name and key in self.ended_calls:
+        for (child_name, key), reservation in run.parent.budget.reservations.items():
+            if child_name == run.name and key in self.ended_calls:
                 estimate, tokens = self.ended_calls[key]
                 self.expected_totals.tokens += estimate - tokens
-            elif owner == run.name:
+            elif child_name == run.name:
                 self.expected_totals.add(reservation)
         for key, estimate in run.running_calls.items():
             self.ended_calls[key] = estimate, estimate
@@ -254,7 +254,7 @@ LIMITS: list[Limits] = [{"calls": 6, "tokens": 400}, {"tokens": 400}, {"money": 
 
 _EVENT_KINDS = (
     *("request", "request", "request", "end", "end", "lose", "cancel", "report", "report", "report", "grant", "grant"),
-    *("continue", "close", "raise", "crash"),
+    *("continue", "close", "raise_limit", "crash"),
 )
 """Kinds of events; a repeated kind is more frequent."""
 
