@@ -28,6 +28,7 @@ class _FakeRequestPoller:
 def _runs(*statuses: str) -> Runs:
     async def subscribe(_: str, *, after: Any = None) -> AsyncIterator[RunUpdate]:
         for status in statuses:
+            # The changed IDs show from which cursor the caller has subscribed.
             yield RunUpdate(_view(status), (status, str(after)))
 
     return cast("Runs", SimpleNamespace(feedback=None, subscriptions=SimpleNamespace(subscribe=subscribe)))

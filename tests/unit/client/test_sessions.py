@@ -102,6 +102,7 @@ async def test_queue_is_not_served_for_a_rejected_turn() -> None:
 async def test_queue_is_served_before_a_turn_is_sent() -> None:
     sessions = _FakeSessions()
     await sessions.start_test_turn("one")
+    # The first preparation is compared with the run that may have the ID `one` already.
     assert sessions.steps == ["prepared", "prepared", "served", "sent", "served"]
     # The turn has started already, but the worker may have ended. So the queue is served again.
     await sessions.start_test_turn("one")
