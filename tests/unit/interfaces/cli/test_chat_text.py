@@ -208,14 +208,14 @@ class _Terminal(Output):
 
 
 class _HangingSessions:
-    """The sessions of a server that hangs after `remaining_answers` answers."""
+    """Fake `Sessions` of a server that responds to `remaining_responses` requests, and then hangs."""
 
-    def __init__(self, remaining_answers: int) -> None:
-        self.remaining_answers = remaining_answers
+    def __init__(self, remaining_responses: int) -> None:
+        self.remaining_responses = remaining_responses
 
     async def read(self, name: str) -> SessionView:
-        self.remaining_answers -= 1
-        if self.remaining_answers < 0:
+        self.remaining_responses -= 1
+        if self.remaining_responses < 0:
             await asyncio.sleep(600)
         return SessionView(SessionRecord(name))
 
@@ -246,16 +246,16 @@ def _chat(sessions: Any, request: AskRequest, output: Output, interrupt_handling
 
 async def test_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_command, "ACTIVE_RUN_TIMEOUT_S", 0.2)
-    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_answers=1)
+    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_responses=1)
     chat = _chat(sessions, AskRequest(text=""), output, interrupt_handling)
     chat_task = asyncio.create_task(chat.answer_messages("s", is_new=True))
-    await eventually(lambda: sessions.remaining_answers == -1 and interrupt_handling.on_next_interrupt is not None)
+    await eventually(lambda: sessions.remaining_responses == -1 and interrupt_handling.on_next_interrupt is not None)
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
     # While the chat waits for the server, a second Ctrl-C would end the process at once.
     await eventually(
-        lambda: sessions.remaining_answers == -2 and _next_interrupt_of(interrupt_handling) is end_process_at_once
+        lambda: sessions.remaining_responses == -2 and _next_interrupt_of(interrupt_handling) is end_process_at_once
     )
     assert await chat_task == ExitCode.INTERRUPTED
     assert output.printed_lines[-1].startswith("the Temporal server does not respond; a started run continues")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
-PAGE = "https://page.example.com"
+PAGE_ORIGIN = "https://page.example.com"
 HEARTBEAT_COMMENT = HEARTBEAT.strip().removeprefix(": ")
 
 
@@ -40,7 +40,7 @@ def request_body(path: str) -> dict[str, Any]:
 async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
     async with ModelServer(model_answer) as models:
         key = SecretStr("key")
-        gateway_settings = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
+        gateway_settings = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE_ORIGIN}
         settings = Settings(state_dir=folder, model="small", **gateway_settings)
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
         async with (
@@ -60,7 +60,7 @@ def short_start_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_start_wait")
 async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str) -> None:
     release_event = asyncio.Event()
-    # Hold back the whole answer: the option `pace` of `text` would send a first chunk before the first heartbeat.
+    # The model sends no part of its answer before the event is set, so the first part of the stream is a heartbeat.
     answer = step("Hello.", release_event=release_event)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=request_body(path)) as response:
         chunks = response.aiter_text()
@@ -114,6 +114,6 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
 @PATHS
 async def test_allowed_origin_can_read_the_header_x_should_retry(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(401, "No.", code="invalid_api_key")) as (http, _):
-        response = await http.post(path, json=request_body(path), headers={"Origin": PAGE})
+        response = await http.post(path, json=request_body(path), headers={"Origin": PAGE_ORIGIN})
     assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
     assert "x-should-retry" in response.headers["access-control-expose-headers"].split(", ")

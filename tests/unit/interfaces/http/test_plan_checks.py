@@ -1,4 +1,4 @@
-"""Plans that callers send: checked one at a time per key, and large plans in a separate process."""
+"""Checks of plans that callers send: large plans are checked one at a time per API key, in a separate process."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ async def test_body_with_a_plan_over_the_size_limit_is_rejected(http: httpx.Asyn
 
 
 async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx.AsyncClient, tmp_path: Path) -> None:
-    (tmp_path / "region.yaml").write_text("nodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]")
+    (tmp_path / "part.yaml").write_text("nodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]")
 
     def plan_with_sub_plan(name: str) -> Any:
         return {"plan": 1, "nodes": [{"id": "sub", "plan": name, "arguments": {"number": 2}}]}
@@ -136,7 +136,7 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
     text = json.dumps(plan_with_sub_plan("double"))
     for plan in (plan_with_sub_plan("double"), plan_with_sub_plan("double.json"), text):
         assert (await _check_plan(http, plan))["status"] == "valid"
-    hints_by_name = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
+    hints_by_name = {"part.yaml": None, str(tmp_path / "part.yaml"): None, "doubel": "did you mean 'double'?"}
     for name, hint in hints_by_name.items():
         [error] = (await _check_plan(http, plan_with_sub_plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
@@ -145,5 +145,5 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
             "the node (plan: {nodes: […]}), or name a published plan: double"
         )
         assert error["hint"] == hint
-    response = await http.post("/v1/runs", json={"plan": plan_with_sub_plan("region.yaml")})
+    response = await http.post("/v1/runs", json={"plan": plan_with_sub_plan("part.yaml")})
     assert (response.status_code, "name a published plan: double" in response.text) == (400, True)

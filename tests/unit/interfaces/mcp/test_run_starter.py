@@ -54,7 +54,7 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
 async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
     plan_text = json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]})
-    for path in (tmp_path / "other.yaml", tmp_path / "plans" / "region.json"):
+    for path in (tmp_path / "other.yaml", tmp_path / "plans" / "part.json"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(plan_text, encoding="utf-8")
     templates = load_templates(tmp_path / "plans", starter.toolset.declarations())
@@ -62,7 +62,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
     def arguments_with_sub_plan(name: str) -> dict[str, Any]:
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
-    await starter.start_plan(arguments_with_sub_plan("region"), run_id=None, templates=templates)
+    await starter.start_plan(arguments_with_sub_plan("part"), run_id=None, templates=templates)
     ((compiled_plan, _),) = runs.started_runs
     assert compiled_plan.nodes[0].sub_plan is not None
     for known_templates in (templates, {}):
@@ -71,6 +71,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
 
 
 async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None:
+    # `approval: never` and `effects: idempotent` would waive the approval of a call, so the start removes both fields.
     starter, runs = _starter(tmp_path)
     read_node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
     send_node = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
@@ -80,4 +81,6 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     inner_plan = compiled_plan.nodes[1].sub_plan
     assert inner_plan is not None
     assert [node.approval for node in (compiled_plan.nodes[0], inner_plan.nodes[0])] == ["policy", "policy"]
-    assert (inner_plan.nodes[0].effects, options.needs_approval) == (None, True)
+    assert inner_plan.nodes[0].effects is None
+    # A person approves the plan as a whole, because `http_request` with the method POST changes something.
+    assert options.needs_approval
