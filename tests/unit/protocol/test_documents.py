@@ -120,6 +120,8 @@ def test_large_values_are_replaced_by_references() -> None:
     reference = {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
     assert compact_run_document["nodes"]["m[0]"]["result"] == reference
     assert compact_run_document["nodes"]["a"] == document["nodes"]["a"]
+    # `node_count` is the number of nodes in the plan as written. Even if it is small, the nodes in a too large document
+    # are replaced by counts.
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
     document_with_counts = compact_document({"output": None, "nodes": nodes}, node_count=1)
     assert document_with_counts["nodes"] == {}
@@ -187,7 +189,7 @@ def test_invalid_failure_details_are_read_as_the_first_attempt(encoded_attempt: 
     assert attempt_of_details(details) == Attempt()
 
 
-def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
+def test_worker_derives_the_keys_of_pure_and_read_calls_in_the_first_execution_of_a_root_run() -> None:
     run = RunContext("r1", (), "queue", execution_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item_task = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
@@ -196,8 +198,8 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
         assert run.has_derived_key(task, tool) == (effects in ("pure", "read"))
     tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
-    scopes_without_derived_keys = (replace(run, execution_id="r2"), replace(run, path=(("node", "sub"),)))
-    assert not any(scope.has_derived_key(task, tool) for scope in scopes_without_derived_keys)
+    later_execution, child_run = replace(run, execution_id="r2"), replace(run, path=(("node", "sub"),))
+    assert not any(context.has_derived_key(task, tool) for context in (later_execution, child_run))
     assert not run.has_derived_key(item_task, tool)
 
 
@@ -358,15 +360,15 @@ def test_all_problems_of_the_options_are_reported() -> None:
 
 
 def test_rounds_are_shortened_in_a_too_large_document() -> None:
-    short_rounds = {"phase": "done", "round": 3, "final_response": "So."}
-    rounds = {**short_rounds, "sub_goals": ["x" * 600_000], "rounds": []}
-    assert replace_nodes_by_counts({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
+    short_fields = {"phase": "done", "round": 3, "final_response": "So."}
+    rounds_document = {**short_fields, "sub_goals": ["x" * 600_000], "rounds": []}
+    assert replace_nodes_by_counts({**ended_run_document(), "rounds": rounds_document})["rounds"] == rounds_document
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
     documented_fields = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
-    all_fields = dict.fromkeys([*documented_fields[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
+    all_fields = dict.fromkeys([*documented_fields[:-1], *rounds_document], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
     assert [*replace_nodes_by_counts({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
-    large_document = {**ended_run_document(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    expected = {**short_rounds, "omitted": "sub-goals and rounds: too large"}
+    large_document = {**ended_run_document(), "rounds": {**rounds_document, "rounds": ["x" * 600_000]}}
+    expected = {**short_fields, "omitted": "sub-goals and rounds: too large"}
     assert replace_nodes_by_counts(large_document)["rounds"] == expected
 
 
@@ -456,7 +458,7 @@ def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[
     assert sub_plan_of_path(scheduler, path) == expected
     assert running_sub_plan_of(scheduler, path) is None
     start_ready_tasks(scheduler)
-    # `m` has items. Only its items are sub-plans that run.
+    # The node `m` has items: each item is a child run, and the node `m` itself is not.
     is_started = expected is not None and expected[0] != "m"
     assert running_sub_plan_of(scheduler, path) == (expected if is_started else None)
 
