@@ -79,7 +79,7 @@ ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED_AN
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("rejected_count", range(4))
-async def test_after_a_rejection_this_and_later_calls_use_the_next_mode(rejected_count: int, is_streamed: bool) -> None:
+async def test_rejected_call_and_later_calls_use_the_next_mode(rejected_count: int, is_streamed: bool) -> None:
     rejections, answer = REJECTIONS[:rejected_count], ANSWERS[rejected_count]
     async with ModelServer(*rejections, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
