@@ -157,7 +157,7 @@ async def test_concurrent_writes_of_the_same_values_succeed(tmp_path: Path) -> N
 
 @pytest.fixture
 def watch_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
-    """Return a function. It returns an event that is set when the store requests a file lock."""
+    """Function that returns an event, which is set as soon as the store requests a file lock."""
 
     def watch() -> threading.Event:
         lock_request_event, original_flock = threading.Event(), fcntl.flock
