@@ -142,14 +142,14 @@ async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
 async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: ServeScript) -> None:
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
         handle = await runs.start_compiled_plan(plan_with_agents("a", "b"), budget={"calls": 1, "money": "1.00"})
-        too_many_claims = {f"c{number}": 1 for number in range(10_001)}
-        for claims, settled in (
-            (too_many_claims, {}),
+        too_many_reservations = {f"c{number}": 1 for number in range(10_001)}
+        for reservations, settled in (
+            (too_many_reservations, {}),
             ({"x" * 20_001: 1}, {}),
             ({}, {"c": {"calls": 10**16}}),
             ({}, {"c": {"money": "1e999999"}}),
         ):
-            await handle.signal("budget_report", {"task": "a", "claims": claims, "settled": settled})
+            await handle.signal("budget_report", {"task": "a", "reservations": reservations, "settled": settled})
         view = await wait_for_budget_request(runs, handle)
         assert sum(note["code"] == "message_rejected" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
