@@ -52,7 +52,7 @@ class InnerNode:
 def unreadable_note(error: StoreError) -> dict[str, Any]:
     """Return the note that the nodes of offloaded regions cannot be read."""
     is_temporary = isinstance(error, StoreUnavailable)
-    advice = "try again later" if is_temporary else "the run itself only has their counts by state"
+    advice = "try again later" if is_temporary else "the run has only their counts by state"
     message = f"the nodes inside large regions of pure nodes cannot be read: {error}; {advice}"
     return {"code": REGION_UNREADABLE, "node_id": None, "message": message}
 

@@ -82,8 +82,8 @@ def store_notes_of(view: RunView) -> list[tuple[str | None, str]]:
 
 
 @asynccontextmanager
-async def start_run_in_outage(runs: Runs, gate: Gate, plan: Document, *, folder: Path) -> AsyncIterator[Handle]:
-    """Start a run, make the store unavailable while a node waits at the gate, open the gate, and wait for a note."""
+async def outage_during_run(runs: Runs, gate: Gate, plan: Document, *, folder: Path) -> AsyncIterator[Handle]:
+    """Start a run. While a node waits at the gate, make the store unavailable. Open the gate, and wait for a note."""
     handle = await gate.start_run(runs, plan)
     with outage(folder):
         gate.open()
@@ -93,13 +93,14 @@ async def start_run_in_outage(runs: Runs, gate: Gate, plan: Document, *, folder:
 
 async def test_region_continues_when_the_store_responds(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
     plan = plan_with_held_region(gate.name)
-    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+    async with outage_during_run(outage_runs, gate, plan, folder=tmp_path) as handle:
         ((node_id, message),) = store_notes_of(await view_of(outage_runs, handle))
         assert node_id is None
-        assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
+        reason = f"the payload store {tmp_path}"
+        assert message.startswith(f"a group of pure nodes waits for the payload store: {reason}")
         assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
-    assert (document["status"], document["output"]) == ("completed", {"early": binary_tree_value(5)})
+    assert (document["status"], document["output"]) == ("completed", {"n5": binary_tree_value(5)})
     assert store_notes_of(await view_of(outage_runs, handle)) == []
     assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(
         binary_tree_value(77)
@@ -108,22 +109,22 @@ async def test_region_continues_when_the_store_responds(outage_runs: Runs, gate:
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
     plan = plan_with_held_region(gate.name)
-    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+    async with outage_during_run(outage_runs, gate, plan, folder=tmp_path) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert (document["nodes"]["n5"]["status"], document["nodes"]["n5"]["reason"]) == ("cancelled", "enough")
+    # The document has `n5`, which another node reads, and only counts of the other nodes of the region.
     assert document["nodes_ref"]["counts"] == {"cancelled": REGION_NODE_COUNT - 1}
 
 
-async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
+async def test_call_that_waits_for_the_store_has_a_note_and_needs_no_second_attempt(
     outage_runs: Runs, gate: Gate, tmp_path: Path
 ) -> None:
-    parts_node = {**call_node("parts", "digest"), "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
     digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
-    nodes = [_TABLE_NODE, hold_node("hold", gate.name, "table"), parts_node, digest_node]
+    nodes = [_TABLE_NODE, hold_node("hold", gate.name, "table"), digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
-    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+    async with outage_during_run(outage_runs, gate, plan, folder=tmp_path) as handle:
         ((node_id, message),) = store_notes_of(await view_of(outage_runs, handle))
         assert node_id == "digest"
         assert message.startswith(f"digest waits for the payload store: the payload store {tmp_path}")
@@ -136,7 +137,7 @@ async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
 
 async def test_call_that_waits_for_the_store_can_be_cancelled(outage_runs: Runs, gate: Gate, tmp_path: Path) -> None:
     plan = {"nodes": [_TABLE_NODE, hold_node("hold", gate.name, "table"), _DIGEST_NODE]}
-    async with start_run_in_outage(outage_runs, gate, plan, folder=tmp_path) as handle:
+    async with outage_during_run(outage_runs, gate, plan, folder=tmp_path) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["digest"]["status"]) == ("cancelled", "cancelled")
@@ -150,6 +151,7 @@ async def test_missing_or_damaged_region_fails_its_nodes(
     view = await view_of(outage_runs, handle)
     assert view.scheduler is not None
     ((_, region),) = offloaded_regions(view.scheduler.plan)
+    # A payload is a file whose name is its reference. `inner` is the reference of the nodes of the region.
     (path,) = (tmp_path / "payloads").rglob(str(region.inner))
     content = path.read_bytes()
     if is_missing:
@@ -186,9 +188,9 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
     full_document = await read_full_document(outage_runs, handle)
     assert sorted(full_document["nodes"]) == ["end", "n5", "start"]
     assert full_document["nodes_ref"] == {"ref": "regions", "counts": {"completed": REGION_NODE_COUNT - 1}}
-    assert full_document["output"] == {"early": binary_tree_value(5)}
+    assert full_document["output"] == {"n5": binary_tree_value(5)}
     (note,) = full_document["notes"]
-    assert note["message"].endswith("; the run itself only has their counts by state")
+    assert note["message"].endswith("; the run has only their counts by state")
 
 
 @pytest.fixture
@@ -220,7 +222,8 @@ async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:
 
 
 async def test_call_whose_result_cannot_be_stored_fails_after_five_repeats(full_store_runs: Runs) -> None:
-    # An attempt stops waiting for the store ten seconds before its timeout, so an attempt of 9 s does not wait.
+    # An attempt may wait for the store until ten seconds before its timeout. With a timeout of 9 s, it does not wait at
+    # all: it fails, and the run waits for the store before each of the five repeats.
     table_node = tool_node("table", "table", arguments={"rows": 500}, timeout="9s", retry={"max_attempts": 1})
     handle = await full_store_runs.start({"nodes": [table_node]})
     node = (await document_of(handle))["nodes"]["table"]
