@@ -20,7 +20,9 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `scripts/run_tests.py`."""
-    help_text = "run the test files listed in this file; processes with the same list share the files"
+    help_text = (
+        "run the test files listed in this file; each test file runs in one of the processes that have the same list"
+    )
     parser.addoption("--tests-from", type=Path, metavar="FILE", help=help_text)
     parser.addoption("--live-report", type=Path, metavar="FILE", help="write the progress of the tests to this file")
 

@@ -1,4 +1,4 @@
-"""Test programs run with their folder on `sys.path`, where no file may hide a package of the project."""
+"""A test program has its own folder on `sys.path`, so no file of this folder may hide a package of the project."""
 
 from pathlib import Path
 

@@ -87,7 +87,8 @@ def test_table_of_slots_has_the_defaults_and_ranges_of_the_settings() -> None:
     page = (ROOT / "docs" / "deploy" / "workers.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `DAGWRIGHT_(\w+)` \| (\d+) \| ([\d,]+) to ([\d,]+) \|", page, re.MULTILINE)
     fields = Settings.model_json_schema(mode="serialization")["properties"]
-    actual = {name: [int(number.replace(",", "")) for number in numbers] for name, *numbers in rows}
+    documented_values = {name: [int(number.replace(",", "")) for number in numbers] for name, *numbers in rows}
     keywords = ("default", "minimum", "maximum")
-    assert actual == {name: [fields[name.lower()][keyword] for keyword in keywords] for name in actual}
-    assert len(actual) > 3
+    setting_values = {name: [fields[name.lower()][keyword] for keyword in keywords] for name in documented_values}
+    assert documented_values == setting_values
+    assert len(documented_values) > 3

@@ -25,9 +25,9 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
             client = await server.start()
             # Only one node runs at a time, so nothing is in flight between two nodes.
             handle = await start_run(client, plan, run_id="changing", max_in_flight=1)
-            run_id = str(handle.first_execution_run_id)
+            execution_id = str(handle.first_execution_run_id)
             for _ in range(_KILL_COUNT):
-                run_id = await _wait_for_next_run_id(client, handle, run_id)
+                execution_id = await _wait_for_next_execution(client, handle, execution_id)
                 await worker.restart()
             document = await result_within(handle, 240)
             output = (await handle.query("status"))["output"]
@@ -40,14 +40,14 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
         await check_history(history)
 
 
-async def _wait_for_next_run_id(client: Client, handle: Handle, run_id: str) -> str:
-    """Wait until the run has continued as new after `run_id`; return the new run ID."""
-    current_run_id = run_id
+async def _wait_for_next_execution(client: Client, handle: Handle, execution_id: str) -> str:
+    """Wait until the execution has continued as new; return the ID of the next execution."""
+    current_execution_id = execution_id
 
     async def has_changed() -> bool:
-        nonlocal current_run_id
-        current_run_id = (await client.get_workflow_handle(handle.id).describe()).run_id
-        return current_run_id != run_id
+        nonlocal current_execution_id
+        current_execution_id = (await client.get_workflow_handle(handle.id).describe()).run_id
+        return current_execution_id != execution_id
 
     await eventually(has_changed)
-    return current_run_id
+    return current_execution_id

@@ -33,6 +33,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
     nodes += [_call(name, chain[-1]) for name in leaves]
     last_node = tool_node("last", "short_effect", *leaves, arguments={"name": "last"})
+    # The worker dies once in each of these calls, after the effect.
     for name in ("c4", "leaf5"):
         (folder / f"die-{name}").touch()
     handle = await start_run(client, {"nodes": [*nodes, last_node]}, run_id="short")

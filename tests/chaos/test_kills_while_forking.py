@@ -86,7 +86,7 @@ async def _kill(process: RunningProcess) -> None:
 
 
 async def _cancel_after_effect(server: LiveServer, points: FaultPoints, run_id: str) -> None:
-    """Start a run, answer its request, and cancel the run after the effect of `cut` and before the result."""
+    """Start a run, answer its request, and cancel the run after the effect of `cut` and before the result of `cut`."""
     points.hold("cut")
     handle = await start_run(await server.start(), _PLAN, run_id=run_id)
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, _ANSWER)
@@ -197,7 +197,7 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     await _assert_fork_finishes_the_run(private_server, folder, first_output["fork_run_id"])
 
 
-async def test_run_and_its_fork_complete_after_kills_before_their_answers(
+async def test_run_and_its_fork_complete_after_kills_before_their_requests_are_answered(
     private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     plan = {"nodes": [_write_node("first"), _CHECK, effect_node("shared", "check")]}

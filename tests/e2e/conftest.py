@@ -96,6 +96,7 @@ async def commands_that_start_a_server(commands_without_server: CommandLine) -> 
 
 @pytest.fixture
 def write_plan(tmp_path: Path) -> WritePlan:
+    """Return a function that writes a plan of the given nodes to a file, and returns the path of the file."""
 
     def write(*nodes: dict[str, Any], name: str = "plan.json", **fields: Any) -> str:
         path = tmp_path / name

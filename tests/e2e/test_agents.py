@@ -25,13 +25,14 @@ _PLAN = {
 async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> None:
     (commands.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     (commands.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
+    # A step with `last` answers a model call whose last message contains this text.
     steps = (
         step(tool_call("calculator", expression="6+7"), last="Add 6"),
         step("It is 13.", last="13"),
         step("Thirteen.", last="Write the sum."),
     )
     async with ModelServer(*steps) as model:
-        # The test has its own task queue, because a worker of another test would call the model server of that test.
+        # This test has its own task queue: the workers of other tests call other model servers.
         model_commands = with_model(commands, model).with_variables(DAGWRIGHT_TASK_QUEUE="agents-of-a-test")
         result = await model_commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
     result.check_success()
@@ -52,7 +53,7 @@ async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> No
         (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is configured and the agent of node"),
     ],
 )
-async def test_run_with_agents_is_rejected_before_start_without_model_or_key(
+async def test_run_of_agents_does_not_start_if_the_model_or_the_key_is_missing(
     commands_without_server: CommandLine,
     write_plan: WritePlan,
     options: tuple[str, ...],

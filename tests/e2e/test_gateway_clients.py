@@ -49,16 +49,16 @@ async def test_request_of_a_client_is_answered(
     )
 
 
-def _read_document(client_request: ClientRequest, answer: Any) -> str:
+def _read_document(client_request: ClientRequest, document: Any) -> str:
     if client_request.path.endswith("/responses"):
-        assert (answer["object"], answer["status"]) == ("response", "completed")
-        (message,) = [item for item in answer["output"] if item["type"] == "message"]
+        assert (document["object"], document["status"]) == ("response", "completed")
+        (message,) = [item for item in document["output"] if item["type"] == "message"]
         (part,) = message["content"]
-        assert answer["usage"]["total_tokens"] >= 0
+        assert document["usage"]["total_tokens"] >= 0
         return str(part["text"])
-    (choice,) = answer["choices"]
-    assert (answer["object"], choice["finish_reason"]) == ("chat.completion", "stop")
-    assert answer["usage"]["total_tokens"] >= 0
+    (choice,) = document["choices"]
+    assert (document["object"], choice["finish_reason"]) == ("chat.completion", "stop")
+    assert document["usage"]["total_tokens"] >= 0
     return str(choice["message"]["content"])
 
 

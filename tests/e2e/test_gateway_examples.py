@@ -20,7 +20,7 @@ from tests.support.gateway import CHAT, Gateway, chat_body, named_events_of
 pytestmark = pytest.mark.server
 
 PLAN = plan_of(
-    calculation("double", "{{PLACEHOLDER_number}} * 2"),
+    calculation("double", "{{PLACEHOLDER_number}} * 2"),  # PLACEHOLDER_number is the input `number`.
     calculation("broken", "1 / 0"),
     calculation("after", "{{broken.result}} + 1"),
     {"id": "check", "depends_on": ["double"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
@@ -90,9 +90,9 @@ def example_bodies(operation: Any, document: Any) -> list[Any]:
 async def send_example(gateway: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
     session_id, run_id = await start_turn(gateway)
     node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
-    run_values = {"session_id": session_id, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
-    other_values = {"name": "everything", "model": "plan/everything", "node_id": node, "subject": f"owner:{session_id}"}
-    address = path.format(**run_values, **other_values)
+    path_ids = {"session_id": session_id, "run_id": run_id, "response_id": ResponseRef(run_id, "plan/everything").id}
+    path_names = {"name": "everything", "model": "plan/everything", "node_id": node, "subject": f"owner:{session_id}"}
+    address = path.format(**path_ids, **path_names)
     if path.endswith("/events"):
         await gateway.post(f"/v1/runs/{run_id}/cancel", {})
     if path.endswith("/resume"):
@@ -111,7 +111,7 @@ async def send_example(gateway: Gateway, method: str, path: str, body: Any, docu
         )
         return [] if sent_names and sent_names | example_names <= documented_names else [response.text]
     if path.endswith("/answer"):
-        # The run waits for a person's answer, so the stream of its answer ends with the request to the person.
+        # The run waits for a person, so its stream ends with a tool call that has the request to the person.
         return [] if '"finish_reason":"tool_calls"' in response.text and "[DONE]" in response.text else [response.text]
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     example = content["application/json"]["example"]
@@ -125,12 +125,12 @@ FAILING_PLAN = plan_of(calculation("broken", "1 / 0"), output="{{broken.result}}
 async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     keys = KeyFile(file)
-    full_key, read_key = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
+    full_key, key_without_scopes = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
     gateway_settings = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     invalid_response = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
         serve(invalid_response, plans={"failing": FAILING_PLAN}, extra_settings=gateway_settings) as gateway,
-        serve(provider_url="http://127.0.0.1:9/v1") as gateway_without_service,
+        serve(provider_url="http://127.0.0.1:9/v1") as gateway_without_model_server,
     ):
         document = (await gateway.http.get("/openapi.json")).json()
         gateway.http.headers["Authorization"] = f"Bearer {full_key}"
@@ -139,7 +139,7 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
         responses = {
             400: await gateway.post(CHAT, chat_body("small", stream_progress="all")),
             401: await gateway.post(CHAT, chat_body("small"), Authorization=""),
-            403: await gateway.post(CHAT, chat_body("small"), Authorization=f"Bearer {read_key}"),
+            403: await gateway.post(CHAT, chat_body("small"), Authorization=f"Bearer {key_without_scopes}"),
             404: await gateway.http.get("/v1/runs/missing"),
             409: await gateway.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=idempotency_key),
             413: await gateway.post(CHAT, chat_body("small", more="x" * 20_000)),
@@ -151,7 +151,7 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
             responses[429] = await gateway.http.get("/v1/runs/missing")
             if responses[429].status_code != 404:
                 break
-        responses[503] = await gateway_without_service.post(CHAT, chat_body("small"))
+        responses[503] = await gateway_without_model_server.post(CHAT, chat_body("small"))
     documented_responses = document["paths"][CHAT]["post"]["responses"]
     assert set(map(str, responses)) == {status for status in documented_responses if status >= "400"}
     for status, response in responses.items():

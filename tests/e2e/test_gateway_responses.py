@@ -85,7 +85,8 @@ async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) ->
         async with gateway.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final_response = await helper.get_final_response()
     kinds = [event.type for event in events]
-    # If `response.in_progress`, which has no output, came later, the helper of the JavaScript client would drop items.
+    # `response.in_progress` has no output. After an output item, it would make the helper of the JavaScript client drop
+    # this item.
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == '{"more": 6}'

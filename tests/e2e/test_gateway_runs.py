@@ -95,7 +95,7 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
     assert len(all_states) == len(set(all_states))
     assert {name for name, status in all_states if status in END_STATES} == {"double", "check", "after"}
     assert ("double", "completed") in node_states(first_events)
-    # Only end states are compared, because a later reader does not get a state that a node has left.
+    # Only end states are compared, because the second reader gets no state that a node has left in the meantime.
     query_states, header_states = (
         [state for state in node_states(stream_events) if state[1] in END_STATES]
         for stream_events in (query_events, later_events)

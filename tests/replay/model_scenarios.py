@@ -140,7 +140,8 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan whose stream broke off. Its calls also match later steps, so this step comes first.
+    # The response to the second attempt of a plan whose stream broke off. The model call of this attempt also matches
+    # later steps, so this step comes first.
     step(
         slow(
             text(plan_text(_LOOK_NODE, _SUM_NODE, call_node("last", "fly"))),

@@ -47,9 +47,9 @@ _PROCESS_IDENTITY = re.compile(r"^[0-9]+@.+")
 async def record(names: Sequence[str]) -> None:
     """Run scenarios, save their histories, and derive the bad histories."""
     await _record_on_server([name for name in names if name not in CONTINUE_AS_NEW_AFTER_EVENTS])
-    for name, events in CONTINUE_AS_NEW_AFTER_EVENTS.items():
+    for name, event_count in CONTINUE_AS_NEW_AFTER_EVENTS.items():
         if name in names:
-            with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": str(events)}):
+            with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": str(event_count)}):
                 await _record_on_server([name])
     make_bad_histories()
 

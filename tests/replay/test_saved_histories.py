@@ -46,12 +46,13 @@ async def test_good_history_replays_to_the_same_document(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", _RUN_PATHS, ids=lambda path: path.stem)
-async def test_reader_has_every_node_status_before_the_last_event(path: Path) -> None:
+async def test_reader_has_every_node_status_before_the_closing_event(path: Path) -> None:
     history = load_history(path)
     reader = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await reader.apply(event)
     await reader.complete_state()
+    # The input of these runs is invalid, so they have no scheduler.
     if path.stem in ("rejected", "session-4"):
         assert reader.scheduler is None
         return
@@ -132,6 +133,7 @@ def test_session_history_continues_as_new_and_has_a_failed_turn() -> None:
 def test_budget_history_has_reservations_of_grandchild_runs_and_two_raised_limits() -> None:
     reports, history = _signal_payloads("budget", "budget_report"), load_history(_good_path("budget"))
     reservation_keys = {key for message in reports for key in message["reservations"]}
+    # `4:deep/turn1` is the call `turn1` in the child run of the node `deep`, whose ID has 4 characters.
     assert reservation_keys == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [event.workflow_execution_update_accepted_event_attributes for event in history.events]
     requests = [update.accepted_request for update in updates if update.protocol_instance_id]

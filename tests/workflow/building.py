@@ -74,6 +74,7 @@ async def ended_document(runs: Runs, handle: Handle) -> Document:
 
 
 def pure_node(node_id: str, left: Any, right: Any = 1, **fields: Any) -> Document:
+    """Return a node that adds `left` and `right`."""
     return {"id": node_id, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
 
 

@@ -38,19 +38,20 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
         early_reader = AnswerReader(token_streams, handle.id)
         await eventually(lambda: early_reader.text != "")
-        late_reader, remote_reader = (
+        # The third reader has separate token streams, as a reader in another process has.
+        late_reader, separate_reader = (
             AnswerReader(token_streams, handle.id),
             AnswerReader(token_streams_of(client), handle.id),
         )
         first_part = ANSWER_TEXT[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
-        await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
+        await eventually(lambda: [late_reader.text, separate_reader.text] == [first_part, first_part])
         release_event.set()
         assert bare_document(await document_of(handle))["output"] == ANSWER_TEXT
         complete_texts = [
-            await reader.complete_text(ANSWER_TEXT) for reader in (early_reader, late_reader, remote_reader)
+            await reader.complete_text(ANSWER_TEXT) for reader in (early_reader, late_reader, separate_reader)
         ]
     assert complete_texts == [ANSWER_TEXT] * 3
-    readers = (early_reader, late_reader, remote_reader)
+    readers = (early_reader, late_reader, separate_reader)
     assert not any(chunk.starts_new_text for reader in readers for chunk in reader.chunks)
     assert [chunk.offset for chunk in early_reader.chunks] == sorted({chunk.offset for chunk in early_reader.chunks})
     assert {(chunk.call_id, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}

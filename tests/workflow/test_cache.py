@@ -147,6 +147,7 @@ async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worke
         _, later_nodes = await run_nodes(runs, *nodes)
         expected = [first_nodes[name]["result"] for name in first_nodes]
         assert [later_nodes[name]["result"] for name in later_nodes] == expected
+        # The names of the slow nodes have at most two characters.
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
         producers = {name: later_nodes[name]["lineage"].get("cached", {}).get("run_id") for name in later_nodes}
         assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run_id) | {"after": None, "end": None}

@@ -69,10 +69,10 @@ async def test_chain_of_short_calls_runs_in_one_activity(
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "short", ["n6"])
     assert node["started_at"] <= node["ended_at"]
     assert node["lineage"]["tool_version"] == runs.versions["short"]
-    scope = handle.first_execution_run_id
-    assert scope is not None
+    execution_id = handle.first_execution_run_id
+    assert execution_id is not None
     for n in range(50):
-        assert harness.effects[f"{unique_name} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
+        assert harness.effects[f"{unique_name} n{n}"] == [idempotency_key(execution_id, [["node", f"n{n}"]])]
     assert await read_activity_ids(handle) == ["~batch from n0"]
 
 

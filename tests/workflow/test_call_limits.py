@@ -158,10 +158,10 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
     handle = short_history_client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
     async with serving_runs(short_history_client, ToolRegistry(), settings=Settings(state_dir=tmp_path)) as runs:
         await set_limit(short_history_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
-        run_ids = {(await handle.describe()).run_id: None}
-        while len(run_ids) < 3:
+        execution_ids = {(await handle.describe()).run_id: None}
+        while len(execution_ids) < 3:
             await send_limit_message(short_history_client, subject, LimitMessage({"a": CallRequest()}))
-            run_ids[(await handle.describe()).run_id] = None
+            execution_ids[(await handle.describe()).run_id] = None
 
         async def has_requested_deletion() -> bool:
             return bool(events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED))
@@ -169,8 +169,8 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
         # The server takes about a minute to delete an execution, so the test checks the request.
         await eventually(has_requested_deletion)
         [deletion] = scheduled_calls(await handle.fetch_history())
-        # The execution before the open execution stays, because a client may still wait for its update.
-        assert json.loads(deletion.input.payloads[0].data) == next(iter(run_ids))
+        # The execution before the open execution stays: it may have received an update for which a client still waits.
+        assert json.loads(deletion.input.payloads[0].data) == next(iter(execution_ids))
         await remove_limit(short_history_client, subject)
         await handle.result()
         await check_history(await handle.fetch_history())
@@ -188,7 +188,7 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
 
 @pytest.fixture
 def end_limit_before_updates(limited_tool: LimitedTool, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function. After a call of this function, another client ends the limit before each update."""
+    """Return a function that lets another client end the limit before each following update."""
     update = server_limits._update
 
     async def end_limit_before_update(client: Client, *arguments: Any) -> Any:

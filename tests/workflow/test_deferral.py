@@ -27,7 +27,7 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
     async def order() -> str:
         order_attempts.append(context().attempt)
         if len(order_attempts) < 4:
-            # The delay of the second call does not come from the service, so its attempt counts.
+            # The delay of the second call does not come from the service, so the attempt of this call counts.
             requested_by = "429 from api.example.org" if len(order_attempts) != 2 else None
             raise RetryLater("busy", after=timedelta(milliseconds=1), requested_by=requested_by)
         return "ordered"

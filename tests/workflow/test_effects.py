@@ -71,14 +71,14 @@ async def test_idempotency_key_is_the_same_for_every_attempt(
     )
     handle = await runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
-    scope = handle.first_execution_run_id
-    assert scope is not None
+    execution_id = handle.first_execution_run_id
+    assert execution_id is not None
     paths = {
         "plain": [["node", "plain"]],
         "each": [["node", "each"], ["item", "x"]],
         "inner": [["node", "sub"], ["node", "inner"]],
     }
-    expected = {name: [idempotency_key(scope, path)] * 3 for name, path in paths.items()}
+    expected = {name: [idempotency_key(execution_id, path)] * 3 for name, path in paths.items()}
     assert {name: harness.effects[f"{unique_name} {name}"] for name in paths} == expected
 
 

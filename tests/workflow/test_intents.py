@@ -27,7 +27,7 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-APPROVING_POLICY = Policy(approves_changes=True)
+PLAN_APPROVAL_POLICY = Policy(approves_changes=True)
 
 
 async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_script: ServeScript) -> None:
@@ -55,8 +55,8 @@ async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_scri
 async def test_request_without_changes_completes_with_the_explanation(serve_script: ServeScript) -> None:
     response = intents_response_text(explanation="It has custody already.", confidence=0)
     async with serve_script(response) as (_, runs):
-        plan = intents_plan(runs, confidence=0.9, approve_plan=True, policy=APPROVING_POLICY)
-        document = await checked_document(runs, await runs.start_compiled_plan(plan, policy=APPROVING_POLICY))
+        plan = intents_plan(runs, confidence=0.9, approve_plan=True, policy=PLAN_APPROVAL_POLICY)
+        document = await checked_document(runs, await runs.start_compiled_plan(plan, policy=PLAN_APPROVAL_POLICY))
     assert (document["status"], document["output"], [*document["nodes"]]) == ("completed", {}, ["plan", "read"])
     assert document["nodes"]["read"]["result"]["explanation"] == "It has custody already."
 

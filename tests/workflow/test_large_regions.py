@@ -38,7 +38,7 @@ def earlier_node_ids(number: int) -> list[str]:
 def plan(count: int = REGION_NODE_COUNT, **fields: Any) -> dict[str, Any]:
     """Return a plan with a large region between two ordinary nodes."""
     start = call_node("start", "echo", n=1)
-    end_node = call_node("end", "echo", last=f"{{{{n{count - 1}.result}}}}", early="{{n5.result}}")
+    end_node = call_node("end", "echo", last=f"{{{{n{count - 1}.result}}}}", n5="{{n5.result}}")
     return {"nodes": [start, *nodes_with_three_dependencies(count), end_node], "output": "{{end.result}}", **fields}
 
 
@@ -54,7 +54,7 @@ async def count_nodes_by_status(handle: Handle) -> dict[str, int]:
 async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) -> None:
     handle = await runs.start(plan(LARGE_REGION_NODE_COUNT))
     document = await document_of(handle)
-    assert document["output"] == {"last": binary_tree_value(LARGE_REGION_NODE_COUNT - 1), "early": binary_tree_value(5)}
+    assert document["output"] == {"last": binary_tree_value(LARGE_REGION_NODE_COUNT - 1), "n5": binary_tree_value(5)}
     assert await count_nodes_by_status(handle) == {"completed": LARGE_REGION_NODE_COUNT + 2}
     assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{LARGE_REGION_NODE_COUNT - 1}"])
     history = await handle.fetch_history()
@@ -67,7 +67,7 @@ async def test_worker_without_the_region_in_its_cache_continues_the_region(runs:
         handle = await runs.start(plan())
         assert (await document_of(handle))["output"] == {
             "last": binary_tree_value(REGION_NODE_COUNT - 1),
-            "early": binary_tree_value(5),
+            "n5": binary_tree_value(5),
         }
     assert await count_nodes_by_status(handle) == {"completed": REGION_NODE_COUNT + 2}
 

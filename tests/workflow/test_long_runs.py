@@ -267,9 +267,10 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
     executed_items = [*range(50), *range(191, 201)]
     full_document = await cached_runs.read_document(handle, full=True)
     assert full_document["nodes"]["many"]["result"] == [1 + n if n in executed_items else None for n in range(201)]
-    scope = str(handle.first_execution_run_id)
+    execution_id = str(handle.first_execution_run_id)
     assert {name: name_keys for name, name_keys in keys.items() if name.startswith(f"{unique_name} ")} == {
-        f"{unique_name} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in executed_items
+        f"{unique_name} {n}": [idempotency_key(execution_id, [["node", "many"], ["item", f"k{n}"]])]
+        for n in executed_items
     }
     assert len(await chain_of(cached_runs.client, handle)) > 1
     batch_history = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()

@@ -76,8 +76,11 @@ async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_
 
 
 async def test_cancelled_model_call_ends(client: Client) -> None:
-    gate = asyncio.Event()
-    async with ModelServer(step("late", release_event=gate)) as server, serve_model_calls(client, server) as workflows:
+    release_event = asyncio.Event()
+    async with (
+        ModelServer(step("late", release_event=release_event)) as server,
+        serve_model_calls(client, server) as workflows,
+    ):
         handle = await workflows.start()
         await eventually(lambda: bool(server.calls))
         await handle.cancel()

@@ -49,7 +49,7 @@ def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) 
     """Return a plan of an ordinary node, a region, extra nodes, and an ordinary node that uses the result of n5."""
     start = call_node("start", "echo", n=1)
     members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
-    end_node = call_node("end", "echo", early="{{n5.result}}")
+    end_node = call_node("end", "echo", n5="{{n5.result}}")
     return {"nodes": [start, *members, *extra_nodes, end_node], "output": "{{end.result}}", **fields}
 
 
@@ -61,7 +61,7 @@ async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
 
 
 async def read_full_document(runs: Runs, handle: Handle) -> Document:
-    """Read the full document of a run, as the command `result --full` does."""
+    """Read the document of a run with the nodes of its offloaded regions, as the command `result --full` does."""
     view = await view_of(runs, handle)
     output = StringIO()
     await write_object(full_document(view, runs.store), output.write)
@@ -81,7 +81,7 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
         **{f"n{number}": ("completed", binary_tree_value(number)) for number in range(MIN_OFFLOADED_MEMBERS)},
         "bad": ("failed", None),
         "after": ("blocked", None),
-        "end": ("completed", {"early": binary_tree_value(5)}),
+        "end": ("completed", {"n5": binary_tree_value(5)}),
     }
 
 
@@ -123,7 +123,7 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     assert run_document["nodes"]["last"] == result
     assert bare_document(run_document)["nodes"] == {
         "start": completed_node({"n": 1}),
-        "end": completed_node({"early": binary_tree_value(5)}),
+        "end": completed_node({"n5": binary_tree_value(5)}),
         **{f"n{n}": completed_node(binary_tree_value(n)) for n in range(REGION_NODE_COUNT)},
         "last": completed_node(binary_tree_value(7) + 1),
     }

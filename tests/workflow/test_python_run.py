@@ -294,14 +294,14 @@ async def test_text_of_a_model_continues_from_a_cursor(
     serve_script: ServeScript, harness: CallHarness, tmp_path: Path
 ) -> None:
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     script = (
         plan_text(call_node("one", "echo", text="rain")),
         slow(
             json_text({"answer": answer_text, "missing": []}),
             chunk_characters=7,
             held_after_chunks=6,
-            release_event=gate,
+            release_event=release_event,
         ),
     )
     async with serve_script(*script) as (_, runs):
@@ -313,7 +313,7 @@ async def test_text_of_a_model_continues_from_a_cursor(
                 first_text += event.text if isinstance(event, TextDelta) else ""
                 if first_text:
                     break
-        gate.set()
+        release_event.set()
         remaining_events = [
             event
             async for event in PythonRuns(runs, harness, tmp_path)

@@ -42,18 +42,18 @@ async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, gate
     try:
         await gate.wait_for_call()
         scheduled_count = len(scheduled_calls(await handle.fetch_history()))
-        open_nodes = (await view_of(cached_runs, handle)).document()["nodes"]
+        nodes_of_open_run = (await view_of(cached_runs, handle)).document()["nodes"]
     finally:
         gate.open()
     assert 0 < scheduled_count < _CALL_COUNT
-    counts = Counter(node["status"] for node in open_nodes.values())
+    counts = Counter(node["status"] for node in nodes_of_open_run.values())
     assert counts == {"running": scheduled_count, "ready": _CALL_COUNT - scheduled_count}
 
     document = await document_of(handle)
     assert compact_document((await view_of(cached_runs, handle)).document(), node_count=_CALL_COUNT) == document
 
 
-async def test_reader_has_every_node_status_before_the_last_event(cached_runs: Runs, client: Client) -> None:
+async def test_reader_has_every_node_status_before_the_closing_event(cached_runs: Runs, client: Client) -> None:
     def echo_node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
         return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
 
@@ -80,6 +80,7 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
     replay = HistoryReplay(handle.id, data_converter)
     scheduled_ids = set()
     events = [event async for event in handle.fetch_history_events()]
+    # The last event closes the run.
     for event in events[:-1]:
         await replay.apply(event)
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:

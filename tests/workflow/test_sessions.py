@@ -333,6 +333,7 @@ async def test_error_of_a_session_with_invalid_input_describes_the_valid_input(
         )
         failure = await _wait_for_failure(handle)
         assert (failure.type, received in failure.message) == (wire.ERROR_REJECTED, True), failure
+        # The message about the last input, which is not JSON, has another form.
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{received}"
     handle = await harness.runs.start_raw(
         {"session_id": unique_name}, workflow_id=unique_name, workflow=wire.WORKFLOW_SESSION

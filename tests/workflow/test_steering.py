@@ -203,7 +203,7 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(r
 
 
 def _plan_with_held_task_and_thread(gate_name: str) -> dict[str, Any]:
-    """Return a plan of a pure node, two nodes that run until they are cancelled, and a dependent node."""
+    """Return a plan of a pure node, a held node in an asyncio task, a held node in a thread, and a dependent node."""
     return plan_of(
         pure_node("done", 1),
         hold_node("task", gate_name, "done", heartbeat="1s"),

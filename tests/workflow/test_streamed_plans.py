@@ -68,15 +68,15 @@ def assert_has_continuation_prompt(model_call: ReceivedCall, accepted_node: Docu
 
 
 async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: ServeScript) -> None:
-    harness, gate = CallHarness(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     plan = plan_text(*[call_node(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
     async with serve_script(
-        held_answer(plan, gate, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", harness=harness
+        held_answer(plan, release_event, pause_after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", harness=harness
     ) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in harness.entered)
         assert server.calls[0].is_streamed
-        gate.set()
+        release_event.set()
         for number in range(6):
             harness.open(f"n{number}")
         document = await checked_document(runs, handle)
@@ -86,14 +86,16 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
 
 
 async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_script: ServeScript) -> None:
-    harness, gate = CallHarness(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     plan = plan_text(
         call_node("change", "change", name="world"),
         call_node("order", "order", name="x", choices=["b"]),
         call_node("look", "hold", name="look"),
         title="t" * 40,
     )
-    async with serve_script(held_answer(plan, gate, pause_after='"name": "look"}}'), "Done.", harness=harness) as (
+    async with serve_script(
+        held_answer(plan, release_event, pause_after='"name": "look"}}'), "Done.", harness=harness
+    ) as (
         _,
         runs,
     ):
@@ -101,7 +103,7 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
         await eventually(lambda: harness.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await read_node_messages(handle)] == [["look"]]
         assert not harness.effects
-        gate.set()
+        release_event.set()
         harness.open("look")
         await wait_for_requests(runs.client, handle.id, "change", "order")
         await answer(handle, "change", {"approved": True})
@@ -112,18 +114,18 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
 
 
 async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: ServeScript) -> None:
-    harness, gate = CallHarness(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     first_node = call_node("a", "hold", name="a")
     invalid_plan = plan_text(first_node, call_node("b", "fly"), call_node("c", "echo", value="{{a.result}}"))
     last_node = call_node("d", "echo", value="{{a.result}}")
     repaired_plan = plan_text(
         call_node("b", "echo", value="{{c.result}}"), call_node("c", "echo", value="{{a.result}}"), last_node
     )
-    script = (held_answer(invalid_plan, gate, pause_after=json.dumps(first_node)), repaired_plan, "Done.")
+    script = (held_answer(invalid_plan, release_event, pause_after=json.dumps(first_node)), repaired_plan, "Done.")
     async with serve_script(*script, harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: harness.entered == ["a"])
-        gate.set()
+        release_event.set()
         await eventually(lambda: len(server.calls) == 2)
         harness.open("a")
         document = await checked_document(runs, handle)
@@ -160,10 +162,10 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
 
 
 async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: ServeScript) -> None:
-    harness, gate = CallHarness(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     first_node = call_node("a", "hold", name="a")
     plan = plan_text(first_node, call_node("b", "echo"))
-    script = (held_answer(plan, gate, pause_after=json.dumps(first_node)), "Done.")
+    script = (held_answer(plan, release_event, pause_after=json.dumps(first_node)), "Done.")
     async with serve_script(*script, harness=harness) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: harness.entered == ["a"])
@@ -171,7 +173,7 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
         late_node = call_node("late", "echo")
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late_node]))
-        gate.set()
+        release_event.set()
         harness.open("a")
         document = await checked_document(runs, handle)
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
@@ -204,16 +206,18 @@ _REJECTED_MESSAGES: list[tuple[Any, str]] = [
 
 
 async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(serve_script: ServeScript) -> None:
-    gates = [asyncio.Event() for _ in _REJECTED_MESSAGES]
+    release_events = [asyncio.Event() for _ in _REJECTED_MESSAGES]
     plan = plan_text(call_node("a", "echo"))
-    script = [response for gate in gates for response in (step(plan, release_event=gate), "Done.")]
+    script = [
+        response for release_event in release_events for response in (step(plan, release_event=release_event), "Done.")
+    ]
     async with serve_script(*script) as (server, runs):
-        for gate, (message, reason) in zip(gates, _REJECTED_MESSAGES, strict=True):
+        for release_event, (message, reason) in zip(release_events, _REJECTED_MESSAGES, strict=True):
             call_count = len(server.calls)
             handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "change", "echo"))
             await eventually(lambda call_count=call_count: len(server.calls) == call_count + 1)  # type: ignore[misc] # called in this iteration
             await handle.signal(wire.SIGNAL_PLANNED, message)
-            gate.set()
+            release_event.set()
             document = await checked_document(runs, handle)
             assert [note["code"] for note in document["notes"]] == ["message_rejected"], reason
             assert reason in document["notes"][0]["message"]
@@ -233,7 +237,7 @@ async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScr
 
 
 async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_script: ServeScript) -> None:
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     node_ids = [f"n{number}" for number in range(40)]
     plan = plan_text(*[call_node(node_id, "echo") for node_id in node_ids], title="t" * 40)
     last_chunk = -(-plan.index("]") // CHUNK_CHARACTERS)
@@ -242,7 +246,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
         chunk_characters=CHUNK_CHARACTERS,
         chunk_delay_s=0.005,
         held_after_chunks=last_chunk + 1,
-        release_event=gate,
+        release_event=release_event,
     )
     async with serve_script(paced_answer, "Done.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo"))
@@ -251,7 +255,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
             return [node["id"] for message in await read_node_messages(handle) for node in message["nodes"]] == node_ids
 
         await eventually(has_all_nodes)
-        gate.set()
+        release_event.set()
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
         signal_times_s = [event.event_time.ToNanoseconds() / 1e9 for event in await read_signal_events(handle)]
@@ -266,17 +270,17 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
 
 
 async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: ServeScript) -> None:
-    harness, gate = CallHarness(), asyncio.Event()
+    harness, release_event = CallHarness(), asyncio.Event()
     first_node = call_node("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, call_node("long", "echo", words="x" * 600))
     filtered_answer = replace(
-        held_answer(interrupted_plan, gate, pause_after=json.dumps(first_node)), finish_reason="content_filter"
+        held_answer(interrupted_plan, release_event, pause_after=json.dumps(first_node)), finish_reason="content_filter"
     )
     second_plan = plan_text(call_node("b", "echo", value="{{a.result}}"))
     async with serve_script(filtered_answer, second_plan, "Done.", harness=harness) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: harness.entered == ["a"])
-        gate.set()
+        release_event.set()
         await wait_for_node(runs, handle, "plan", "failed")
         await handle.execute_update(wire.RETRY_NODE, {"node_id": "plan"})
         await eventually(lambda: len(server.calls) == 2)
