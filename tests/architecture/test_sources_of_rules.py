@@ -1,4 +1,4 @@
-"""Pages and guards that comments name exist in the repository."""
+"""The pages and guards that are named in comments exist in the repository."""
 
 import re
 
@@ -10,7 +10,7 @@ _SECTION_OF_UNKNOWN_PAGE = re.compile(r"\b(?!docs/|README|CONTRIBUTING|CHANGELOG
 """Section of a page that is not in the repository."""
 
 
-def test_pages_and_guards_that_comments_name_exist() -> None:
+def test_pages_and_guards_named_in_comments_exist() -> None:
     guards = (ROOT / "docs" / "contributing" / "guards.md").read_text(encoding="utf-8")
     missing, reference_count = [], 0
     for path in [*code_files(), *python_files("tests", "benchmarks", "scripts")]:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 
 
 def _plan_of_steps(prefix: str) -> dict[str, Any]:
-    """Return a plan with a chain of three steps and one independent step. The worker is killed in the second step."""
+    """Return a plan with a chain of three steps and one independent step. Most kills happen during the second step."""
     a, b, c, beside = (f"{prefix}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect_node, heartbeat="10s")
     return plan_of(long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside))
@@ -76,10 +76,10 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     handles = {name: await start_run(client, plan, run_id=name) for name, plan in plans.items()}
     for point in held_names:
         await points.wait_for_point(point)
-    # This run starts last, because its argument check blocks the whole worker.
+    # The run `checked` starts last, because its argument check blocks the whole worker.
     handles["checked"] = await start_run(client, {"nodes": [checked_node]}, run_id="checked")
     await points.wait_for_point("checked")
-    # This step ends, and the worker is killed before the run reacts.
+    # The step `between-b` ends, and the worker is killed before the run reacts.
     points.release("between-b")
     await worker.kill()
     handles["before"] = await start_run(client, _plan_of_steps("before"), run_id="before")

@@ -83,7 +83,7 @@ async def test_each_client_receives_the_whole_answer_once(private_server: LiveSe
         assert {"rest", "sum", "answer"} <= {node_id for node_id, _ in end_statuses}
         assert (client.events[-1].content["status"], client.events[-1].content["output"]) == ("completed", ANSWER)
         assert [event.name for event in client.events].count("run.completed") == 1
-    # Each client reconnected after the kill of its gateway, and after no other kill.
+    # Each client reconnected after the kill of the gateway, and after no other kill.
     assert {client.stream_count for client in answer_clients} == {2}
 
 

@@ -48,7 +48,7 @@ _RETRIES = {"retry": RETRY, "heartbeat": "1s"}
 
 @pytest.fixture(autouse=True)
 def short_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give model calls that this process adds the same short heartbeat as calls that the worker adds."""
+    """Give model calls in plans of the test process the short heartbeat that the worker gives to its model calls."""
     monkeypatch.setattr(model_requests, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
 
 

@@ -25,7 +25,7 @@ _PLAN = {
 async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> None:
     (commands.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     (commands.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
-    # A step with `last` answers a model call whose last message contains this text.
+    # The argument `last` of a step is a text in the last message of the model call that the step answers.
     steps = (
         step(tool_call("calculator", expression="6+7"), last="Add 6"),
         step("It is 13.", last="13"),

@@ -41,7 +41,7 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(comm
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
 
-async def test_plan_only_writes_a_plan_that_can_be_run(commands: CommandLine) -> None:
+async def test_option_plan_only_writes_a_plan_that_can_be_run(commands: CommandLine) -> None:
     async with ModelServer(SUM_PLAN) as model_server:
         result = await with_model(commands, model_server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
     assert (result.code, result.stderr) == (0, "")
@@ -74,7 +74,7 @@ async def test_failure_of_the_planner_is_reported_once(commands: CommandLine) ->
     assert (result.code, [line.partition(" at ")[0] for line in error_lines]) == (1, ["failed: plan#2: small"])
 
 
-async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(commands: CommandLine) -> None:
+async def test_option_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(commands: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as model_server:
         result = await with_model(commands, model_server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
     lines = result.stderr.splitlines()
@@ -153,7 +153,7 @@ async def test_unreadable_prices_are_reported_before_anything_starts(commands: C
     assert status_result.code == 2
 
 
-async def test_max_repairs_limits_the_repair_requests(commands: CommandLine) -> None:
+async def test_option_max_repairs_limits_the_repair_requests(commands: CommandLine) -> None:
     async with ModelServer("I cannot.") as model_server:
         result = await with_model(commands, model_server)(
             "ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once"

@@ -19,7 +19,7 @@ def repeat(text: str) -> str:
 """
 
 
-async def test_second_run_uses_the_cached_result_and_the_command_node_names_the_first_run(
+async def test_second_run_uses_the_cached_result_and_shows_its_source(
     commands: CommandLine, write_plan: WritePlan
 ) -> None:
     (commands.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")

@@ -66,7 +66,7 @@ async def exit_chat(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> 
     assert await chat.wait_for_exit() == 0
 
 
-async def _turns(commands: CommandLine, session_id: str) -> list[dict[str, Any]]:
+async def _read_turns(commands: CommandLine, session_id: str) -> list[dict[str, Any]]:
     return list((await commands("session", session_id, "--json")).document["turns"])
 
 
@@ -76,7 +76,7 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
         model_commands = with_model(commands, model_server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
         result = await model_commands("chat", "--session", "piped", "--json", stdin_text=lines)
-        turns = await _turns(model_commands, "piped")
+        turns = await _read_turns(model_commands, "piped")
     first_document, second_document = (json.loads(line) for line in result.stdout.splitlines())
     assert result.code == 0
     assert first_document["session_id"] == "piped"
@@ -122,7 +122,7 @@ async def test_chat_shows_its_session_and_a_second_chat_continues_the_session(
         assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
         await send_message(second_chat, "And now?", "Two.")
         await exit_chat(second_chat, key="/quit\r")
-        turns = await _turns(model_commands, session_id)
+        turns = await _read_turns(model_commands, session_id)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
 
@@ -161,7 +161,7 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
         await wait_for_texts(chat, "Ctrl-C again ends the chat", PROMPT)
         chat.type_text(CTRL_C)
         assert await chat.wait_for_exit() == 130
-        turns = await _turns(model_commands, "detached-chat")
+        turns = await _read_turns(model_commands, "detached-chat")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
@@ -176,7 +176,7 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(commands: CommandLine
         await send_message(chat, "/cancel", "cancelled")
         await send_message(chat, "/new other", "session other: idle, 0 turns")
         await exit_chat(chat, "dagwright chat --session other")
-        assert [turn["status"] for turn in await _turns(model_commands, "cancelled-chat")] == ["cancelled"]
+        assert [turn["status"] for turn in await _read_turns(model_commands, "cancelled-chat")] == ["cancelled"]
 
 
 def _kill_server(commands: CommandLine) -> None:

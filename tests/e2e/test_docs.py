@@ -232,7 +232,7 @@ def test_make_targets_and_options_of_blocks_that_are_not_run_exist(block: Block)
             assert not words, f"{block}: no check for {line!r}"
 
 
-def test_every_option_that_a_page_names_exists() -> None:
+def test_every_option_named_on_a_page_exists() -> None:
     known_options = _known_options()
     for name, page in PAGES.items():
         text = FOREIGN_COMMANDS.sub("", _without_blocks(page))

@@ -54,7 +54,7 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
     assert cbu_id not in json.dumps(model_server.calls[1].messages)
 
 
-async def test_plan_only_writes_intents_that_can_be_run(commands: CommandLine) -> None:
+async def test_option_plan_only_writes_intents_that_can_be_run(commands: CommandLine) -> None:
     async with ModelServer(APEX_RESPONSE) as model_server:
         model_commands = with_model(commands, model_server)
         result = await model_commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")

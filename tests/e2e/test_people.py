@@ -37,7 +37,9 @@ async def _wait_for_requests(commands: CommandLine, run_id: str, count: int = 1)
     return requests
 
 
-async def test_run_waits_for_an_answer_and_has_it_as_result(commands: CommandLine, write_plan: WritePlan) -> None:
+async def test_run_waits_for_an_answer_that_becomes_the_result_of_its_node(
+    commands: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(
         calculation("sum", "2 + 3"),
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
@@ -166,7 +168,7 @@ async def test_feedback_without_a_terminal_requires_an_answer(commands: CommandL
     assert await _inbox_of(commands, "answer-required") == []
 
 
-async def test_explain_reports_a_default_answer_and_status_reports_a_pause(
+async def test_explain_shows_a_default_answer_and_status_shows_a_pause(
     commands: CommandLine, write_plan: WritePlan
 ) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}

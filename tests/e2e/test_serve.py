@@ -25,7 +25,7 @@ def _write_plans(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("stop_signal", [pytest.param(signal.SIGTERM, marks=pytest.mark.fresh), signal.SIGINT])
-async def test_serve_answers_and_ends_cleanly(
+async def test_gateway_answers_requests_and_ends_cleanly(
     commands: CommandLine, tmp_path: Path, stop_signal: signal.Signals
 ) -> None:
     process = await commands.start("serve", "--port", "0", "--plans", _write_plans(tmp_path), "--json")

@@ -119,7 +119,7 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
         assert repeated_result.document == first_result.document
         rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
-        # With `--tools`, the command would start a second worker, but it is rejected first.
+        # With `--tools`, the command would start a second worker, but the command is rejected first.
         tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")

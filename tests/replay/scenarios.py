@@ -311,7 +311,7 @@ async def _unstarted_call(runs: Runs, harness: CallHarness) -> Handle:
         return await _ended_run(handle)
 
 
-async def _people(runs: Runs, harness: CallHarness) -> Handle:
+async def _human_requests(runs: Runs, harness: CallHarness) -> Handle:
     order = {"name": "replay", "choices": ["a", "b"]}
     nodes = [
         human_node("check", assignee="ann", deadline="1h"),
@@ -392,7 +392,7 @@ async def _workflow_nodes(runs: Runs, harness: CallHarness) -> Handle:
         return await _ended_run(handle)
 
 
-async def _limit(runs: Runs, harness: CallHarness) -> Handle:
+async def _call_limit(runs: Runs, harness: CallHarness) -> Handle:
     """A call limit: two calls, a change of the limit, and its removal."""
     subject, limit = Subject("tool", "replay"), parse_limit("2/s concurrency=1")
     await set_limit(runs.client, subject, limit, task_queue=runs.task_queue, by="ann")
@@ -406,7 +406,7 @@ async def _limit(runs: Runs, harness: CallHarness) -> Handle:
 
 SCENARIOS: dict[str, Scenario] = {
     **MODEL_SCENARIOS,
-    "human_requests": _people,
+    "human_requests": _human_requests,
     "chain": _plan_scenario(CHAIN),
     "diamond": _plan_scenario(_DIAMOND),
     "fan_out": _plan_scenario(_FAN_OUT),
@@ -434,7 +434,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ends_canceled": _cancelled_sub_plan,
     "signal_with_cancel": _signal_with_cancel,
     "session": _session,
-    "call_limit": _limit,
+    "call_limit": _call_limit,
     "compensated": _compensated_run,
     "lookup": _lookup,
     "workflow_nodes": _workflow_nodes,

@@ -58,7 +58,9 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 # Approvals.
 
 
-async def test_answer_approves_edits_or_rejects_a_call(runs: Runs, harness: CallHarness, unique_name: str) -> None:
+async def test_call_is_approved_edited_or_rejected_by_an_answer(
+    runs: Runs, harness: CallHarness, unique_name: str
+) -> None:
     plan = plan_of(
         _change_node("yes", f"{unique_name} yes", approval="required"),
         _change_node("edited", f"{unique_name} edited", approval={"prompt": "Really?", "assignee": "ann"}),

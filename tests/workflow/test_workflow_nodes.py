@@ -89,7 +89,9 @@ async def test_node_runs_until_its_workflow_completes(shop_runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("target", ["run", "node", "workflow"])
-async def test_cancellation_of_run_node_or_workflow_cancels_node_and_workflow(shop_runs: Runs, target: str) -> None:
+async def test_cancelling_the_run_the_node_or_the_workflow_cancels_the_node_and_its_workflow(
+    shop_runs: Runs, target: str
+) -> None:
     handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
     child = await wait_for_running_shipment(shop_runs, handle)
     if target == "run":
