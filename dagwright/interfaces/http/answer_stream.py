@@ -40,7 +40,7 @@ class ReceivedAnswer:
         self.total_characters = total_characters
         """Characters received."""
         self._call_id = mark.call_id
-        """ID of the call that wrote the last text."""
+        """ID of the call that wrote the last received text."""
         self._mark_at_connect = mark
         """Position of the client when it connected; `NO_TEXT` once the client has received more text."""
 
@@ -114,7 +114,7 @@ class AnswerStream:
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
         """Yield the moments of the run and the parts of its answer, up to the last moment.
 
-        A moment is the run at one time. At the last moment, the run has ended or waits for an answer.
+        A moment is the state of the run at one time. At the last moment, the run has ended or waits for an answer.
         Raises the same errors as `moments`.
         """
         run_id, history_position = self.cursor.run_id, self.cursor.history_position

@@ -14,7 +14,7 @@ RUN_ERROR: Final = "run_error"
 """Error type of a run without an answer. It is not `server_error`, because clients would retry and start another run.
 """
 RUN_FAILED_STATUS: Final = 422
-"""Status of a run that ended without an answer; clients do not retry it."""
+"""Status of the response for a run that ended without an answer. Clients do not retry a request with this status."""
 _RATE_LIMIT_ERROR: Final = "rate_limit_error"
 _STATUS_TYPES: Final = {RUN_FAILED_STATUS: RUN_ERROR, 429: _RATE_LIMIT_ERROR}
 """Status -> error type. Other statuses have the type `server_error` from 500, else `invalid_request_error`."""

@@ -378,7 +378,7 @@ def _validation_error(error: RequestValidationError, request: Request) -> ApiErr
 
 
 def _body_fields(request: Request) -> Collection[str]:
-    """Return the fields of the request body's model; none if it has no model."""
+    """Return the fields of the request body's model; an empty collection if the body has no model."""
     route = request.scope.get("route")
     field = route.body_field if isinstance(route, APIRoute) else None
     kind = None if field is None else field.field_info.annotation

@@ -164,8 +164,8 @@ REQUESTS: Example = {
     "cursor": None,
 }
 INBOX: Example = {**REQUESTS, "omitted": [{"run_id": "run-2", "count": 950}]}
-REQUEST_ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
-RUN_CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
+REQUEST_ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is answered"}
+RUN_CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is being stopped"}
 LIMITS_CHANGED: Example = {"run_id": "run-1", "ok": True, "message": "the run now has max_parallel 8 and deadline 4h"}
 LIMITS: Example = {"run_id": "run-1", "max_parallel": 8, "deadline": "2026-01-05T13:30:00.000Z"}
 POLICY_CHANGED: Example = {"run_id": "run-1", "ok": True, "message": "the policy is changed"}
@@ -181,7 +181,7 @@ CALL_LIMIT: Example = {
 }
 CALL_LIMITS: Example = {"object": "list", "data": [{**CALL_LIMIT, "running": 5, "waiting": 12}]}
 REMOVED_CALL_LIMIT: Example = {"subject": "tool:http_request", "limit": "20/s concurrency=5"}
-RUN_PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
+RUN_PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused; running nodes finish"}
 PLAN_CHECK: Example = {
     "status": "valid",
     "dialect": "plan",

@@ -25,12 +25,13 @@ MAX_FIELDS = 200
 """Maximum number of fields: pydantic reports an error for each unknown field."""
 _LARGE_BYTES = 4 * 1024 * 1024
 _LARGE_VALUE_COUNT = 20_000
-"""Bodies with more bytes or values are parsed one at a time per key, since parsing blocks all other requests.
+"""A body with more bytes or values is large. Only one large body of each API key is parsed at a time, since parsing
+blocks all other requests.
 
 Parsing 480,000 empty lists takes 0.6 s.
 """
 _PAUSE_FACTOR = 3.0
-"""After a large body is parsed, the next large body of the key waits for this multiple of the parsing time."""
+"""After a large body is parsed, the next large body of the API key waits for this multiple of the parsing time."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -46,8 +47,8 @@ class JsonRequest(Request):
             hold_lock: returns a context manager within which no other large body of the caller is parsed.
 
         Raises:
-            ApiError: the body is not valid JSON, has more than `max_values` values or too many fields, or too many
-                large bodies of the caller wait.
+            ApiError: the body is invalid JSON; it has more than `max_values` values or too many fields; or too many
+                other large bodies of the caller already wait.
         """
         body = (await self.body()).removeprefix(_BYTE_ORDER_MARK)
         if not body or "json" not in self.headers.get("content-type", "").lower():
@@ -55,7 +56,7 @@ class JsonRequest(Request):
             return
         count_bound = value_count_bound(body, max_values=max_values)
         if count_bound > max_values:
-            # The bound counts an empty list twice, so the body may have fewer values.
+            # The message does not state the bound: the body may have fewer values, because an empty list counts twice.
             message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
         if count_bound <= _LARGE_VALUE_COUNT and len(body) <= _LARGE_BYTES:
@@ -100,18 +101,19 @@ class JsonRoute(APIRoute):
 
 
 def value_count_bound(body: bytes, *, max_values: int) -> int:
-    """Return an upper bound for the number of values in a JSON text, without parsing it.
+    """Return an upper bound for the number of values in a JSON text, without parsing the text.
 
-    If a lower bound already exceeds `max_values`, return the lower bound.
+    Only if the text certainly has more than `max_values` values, the result may be a lower bound.
 
-    Each value except the root follows a `,`, `[` or `{`. Strings may contain these characters, too. Therefore, strings
-    are removed if the bound would otherwise exceed `max_values`.
+    A `,`, `[` or `{` precedes each value except the root; in an object, the key stands between the character and the
+    value. Strings may contain these characters, too. Therefore, strings are removed if the bound would otherwise exceed
+    `max_values`.
     """
     upper_bound = _separator_bound(body)
     if upper_bound <= max_values:
         return upper_bound
     body_without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Each value has at most four quotation marks: those of its key, and its own if it is a string.
+    # Each value has at most four quotation marks: two around its key, and two around a string value.
     if (min_values := body_without_escapes.count(b'"') // 4) > max_values:
         return min_values
     return _separator_bound(b"".join(body_without_escapes.split(b'"')[::2]))

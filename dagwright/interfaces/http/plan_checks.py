@@ -1,4 +1,4 @@
-"""Checks of plans in requests: limited in time and memory, one at a time per key, and cancelled with the request.
+"""Checks of plans in requests: limited in time and memory, one at a time per API key, and cancelled with the request.
 
 A plan up to `IN_PROCESS_BYTES` is checked in a thread of the gateway: checks are linear in its size and stop after 100
 problems, so they take about 0.1 s, plus at most 0.5 s for name suggestions (`name_hints.DEFAULT_HINT_COST`). A larger
@@ -24,7 +24,7 @@ IN_PROCESS_BYTES = 16 * 1024
 CHECK_TIMEOUT_S = 60.0
 """Twice the time that a plan of 8 MiB takes on a busy machine."""
 MAX_WAITING_REQUESTS = 4
-"""Large bodies and plans of one key are processed one at a time, and at most this many of them wait."""
+"""Large bodies and plans of one API key are processed one at a time, and at most this many of them wait."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class PlanChecks:
 
     @asynccontextmanager
     async def hold_lock(self, key_id: str | None, *, rejects_if_busy: bool = False) -> AsyncIterator[None]:
-        """Hold the lock of a key, while a plan is checked or a large body is parsed.
+        """Hold the lock of an API key while a plan is checked or a large body is parsed.
 
         Args:
             rejects_if_busy: whether to reject a request if too many requests of the key wait.

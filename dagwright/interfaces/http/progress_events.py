@@ -29,7 +29,7 @@ class ProgressEventBuilder:
     """Turns the moments of one run into progress events.
 
     Args:
-        run: ID of the run.
+        run_id: ID of the run.
         detail: how much the events contain; with `StreamProgress.CONTENT`, there are no events.
         checksums: checksums of the run status and open requests that the client has received.
     """

@@ -213,9 +213,9 @@ class GatewayOptions:
     """The gateway's own fields of a request.
 
     Args:
-        routing_mode: `None` if the request has none.
+        routing_mode: `None` if the request names no mode.
         session_id: `None` for a run outside sessions.
-        inputs: inputs of a plan; `None` if the message has them.
+        inputs: inputs of a plan; `None` if the last message contains the inputs.
         run_model: model used by the run; `None` for the model of the settings.
         deadline_s: maximum seconds of the run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: options of a run in rounds; `None` for the default.

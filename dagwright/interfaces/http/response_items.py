@@ -133,7 +133,8 @@ def unknown_reference_error(index: int) -> ApiError:
 def run_of_referenced_question(body: CreateResponseBody) -> str | None:
     """Return the ID of the run whose questions are answered by the function results at the end of the input.
 
-    Return `None` unless the input has references to the questions instead of the questions themselves.
+    The input must refer to the questions by item references. If the input contains the questions themselves, the result
+    is `None`, because their calls contain the run ID.
     """
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":

@@ -129,7 +129,7 @@ async def session_view(context: GatewayContext, session_id: str) -> SessionView:
 
 
 async def run_of_session(context: GatewayContext, session_id: str, *, cursor: EventId | None = None) -> str:
-    """Return the run of the current turn of a session, or of its last turn if none is running.
+    """Return the run of the current turn of a session, or of its last turn if no turn is running.
 
     Args:
         cursor: cursor of the client. If the run of the cursor is a turn of the session, return that run. If the client

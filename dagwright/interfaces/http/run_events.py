@@ -39,8 +39,8 @@ class EventId:
 
     Args:
         position: position in the history.
-        is_end: whether it is the ID of the last event of the run.
-        run_id: ID of the run of the turn, for events of a session; `None` if the URL has it.
+        is_end: whether the event is the last event of the run.
+        run_id: ID of the run of the turn, for events of a session; `None` if the URL of the stream has the run ID.
     """
 
     position: SubscriptionCursor

@@ -388,7 +388,7 @@ class ForkDocument(BaseModel):
 
 
 def _body_with_examples(model: type[BaseModel]) -> Any:
-    """Return the parameter of an optional body with the model's examples, because FastAPI omits them."""
+    """Return the parameter of an optional body, with the examples that FastAPI omits for optional bodies."""
     return Body(examples=model.model_json_schema()["examples"])
 
 

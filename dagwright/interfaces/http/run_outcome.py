@@ -74,7 +74,7 @@ class RunOutcome:
 
     Args:
         text: the answer, or the text of the questions.
-        requests: open requests; none if the run has ended.
+        requests: open requests; empty if the run has ended.
         usage: usage of the run so far, in OpenAI's form.
         run_fields: the JSON object under the key `dagwright` of the HTTP response.
         requests_as_tool_calls: requests that the client receives as tool calls and may answer with tool results.
@@ -202,7 +202,7 @@ def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
 
 
 def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> ApiError:
-    """Return the error of a run without an answer. Clients do not retry its HTTP status.
+    """Return the error of a run without an answer, with an HTTP status that clients do not retry.
 
     Args:
         run_fields: the JSON object under the key `dagwright` of the HTTP response.

@@ -83,7 +83,7 @@ def stream_response(
 
 
 class _EventStream(StreamingResponse):
-    """A response that sends events immediately, and heartbeats while there are none.
+    """A response that sends events immediately, and heartbeats while there are no events.
 
     No task or timer is created per event: with a thousand streams, that would be most of the cost.
     """

@@ -31,7 +31,7 @@ class OutputForm:
 
     Args:
         schema: JSON Schema of the answer.
-        param: the field of the request with the schema.
+        param: the field of the request that contains the schema.
         function: name of the function whose arguments are the answer; `None` if the content is the answer.
         is_named: whether `tool_choice` names the function. If so, the finish reason is `stop`, as in OpenAI's API.
     """

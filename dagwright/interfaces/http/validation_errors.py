@@ -33,6 +33,7 @@ def describe_errors(errors: Sequence[PydanticError], body: Any, body_fields: Col
         body_fields: fields of the body's model.
     """
     first_error = errors[0]
+    # A location starts with the part of the request, such as `body`, and the name of the field.
     errors_of_field = [error for error in errors if error["loc"][:2] == first_error["loc"][:2]]
     paths = [_path_of(error, body) for error in errors_of_field]
     # Report the most specific error. The other errors are about types that the client did not mean.
@@ -58,7 +59,11 @@ def _unknown_field_message(name: str, known_names: Collection[str]) -> str:
 
 
 def _path_of(error: PydanticError, body: Any) -> tuple[str | int, ...]:
-    """Return the location of an error without the type names that pydantic adds to it."""
+    """Return the location of an error, as keys and indexes of the body.
+
+    If a field accepts several types, pydantic adds the names of the types to the location. Names that are no keys of
+    the value at their position are removed; the path is complete when it has reached the invalid value.
+    """
     start, *parts = error["loc"]
     if start != "body" or error["type"] in ("missing", "extra_forbidden"):
         return tuple(parts)
