@@ -24,7 +24,7 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
     """Return the value of `wire.METADATA_ATTEMPT`. It is short, because the history has an attempt for each call.
 
     Args:
-        count: 1 for the first attempt.
+        count: number of the attempt; 1 for the first attempt.
         started_at_s: seconds since 1970.
         tool_version: empty for a call without a tool version.
     """

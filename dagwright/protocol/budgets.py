@@ -26,7 +26,7 @@ _MAX_CALLS = 10_000
 _MAX_CALL_ID_BYTES = 20_000
 """Maximum size of the id of a call. The id of a call of a child run also names the child run."""
 _MAX_REASON_CHARACTERS = 300
-"""Longest reason for which a run finishes early, in characters."""
+"""Maximum length of the reason for which a run finishes early; a longer reason is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class BudgetGrant:
 
 BudgetMessage = ChildBudgetReport | BudgetGrant
 PARENT_LOST = BudgetGrant(finish_reason="the parent run, which holds the budget, no longer exists")
-"""Replaces the messages of a parent run that no longer exists."""
+"""Grant that a child run applies if its parent run no longer exists, and so cannot send grants."""
 
 
 def initial_budget(run_input: RunInput) -> Budget | None:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from dagwright.protocol.ready_calls import ReadyCall
 
 ENDED_IN_BATCH = "cancelled after its call had ended in a batch"
-"""Reason of a node that a person cancelled while a batch ran, before the run knew that its call had ended."""
+"""Reason of a node that a person cancelled while a batch ran, before the run knew that the call of the node had ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchedCall:
-    """A call of a batch that may start at once.
+    """A call of a batch that may start immediately, because the call depends on no other call of the batch.
 
     Args:
         task_id: id of the node or item that makes the call.
@@ -51,7 +52,7 @@ class CallBatchInput:
     """Input of a call batch.
 
     Args:
-        calls: calls that may start at once.
+        calls: calls that may start immediately.
         plan: plan with the dependents, and with the calls as unfinished nodes; encoded as for a region batch.
         keys: id of each dependent -> its idempotency key.
         max_parallel: maximum number of concurrent calls.
@@ -85,9 +86,9 @@ class CallBatchResult:
 
     Args:
         call_ends: calls that have ended with a result, in order.
-        detached_failures: call that needs an activity of its own -> its encoded failure; `None` if the call is slow or
-            was not made.
-        separate_tools: tools whose next calls should have activities of their own.
+        detached_failures: ID of each call that the run must send again as a separate activity -> encoded failure of
+            the call; `None` if the call is slow or was not made.
+        separate_tools: tools whose next calls should be separate activities.
     """
 
     call_ends: Sequence[CallEnd] = ()
@@ -188,7 +189,7 @@ def apply_call_batch(
         calls: tasks that the run started with the batch; they count as running.
     """
     started_ids = frozenset(calls)
-    # A stopped run ends with the last of its running tasks, so the results of dependents are applied first.
+    # A stopped run ends as soon as its last running task has ended, so the results of dependents are applied first.
     call_ends: Sequence[CallEnd] = result.call_ends
     if scheduler.is_stopped:
         call_ends = sorted(call_ends, key=lambda end: end.task_id in started_ids)

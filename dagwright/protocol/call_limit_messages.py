@@ -101,13 +101,13 @@ class LimitMessage:
     """Message of a worker to a limit.
 
     Args:
-        requests: call that may start now or later -> its request.
-        releases: calls that have ended.
-        renewals: running calls, whose leases are renewed.
+        requests: ID of each call that the worker wants to start -> request of the call.
+        releases: IDs of calls that have ended.
+        renewals: IDs of running calls, whose leases are renewed.
         tokens: tokens that model calls have used, one number for each call.
         usage: usage of model calls for the daily budget.
         hold_s: seconds for which no call may start.
-        held_by: service that requested this pause.
+        held_by: service that requested the pause of `hold_s`.
     """
 
     requests: Mapping[str, CallRequest] = field(default_factory=dict)

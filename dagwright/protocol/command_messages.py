@@ -27,7 +27,7 @@ from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
 MAX_ACTOR_NAME_CHARACTERS = 200
-"""Longest name of the sender of a command or an answer."""
+"""Maximum length of the name of the person who sends a command or an answer."""
 COMMAND_ID = "command_id"
 """Field with an ID of the command.
 
@@ -35,7 +35,7 @@ A client whose update is not answered in time sends the same message as a signal
 applies the command once.
 """
 MAX_REASON_CHARACTERS = 4_000
-"""Longest reason or note; it is part of the state of the run."""
+"""Maximum length of a reason or note. The state of the run contains both."""
 
 
 def actor_name(message: Mapping[str, Any]) -> str | None:
@@ -324,5 +324,5 @@ RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
     wire.SET_LIMITS: _set_limits,
 }
 """Name of a signal and update -> function (message, *, source) that decodes its message."""
-LENIENT_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
+ANY_PAYLOAD_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
 """Commands that accept any payload, even a payload that is not JSON."""

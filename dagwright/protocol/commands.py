@@ -1,9 +1,9 @@
 """Commands of people to a run: decoded from a signal or update, validated, then applied to the scheduler.
 
-The workflow applies a command when its message arrives, and the history reader when it reads the event, so both have
-the same state and the same notes. Nothing else that a person sends changes a run. `CommandHandler` also handles the
-reports of sub-plans and unknown signals. It catches unexpected exceptions: a single message never ends a run or stops a
-reader.
+The workflow applies a command when its message arrives. The history reader applies the command when it reads the event
+of the message. So both have the same state and the same notes. Nothing else that a person sends changes a run.
+`CommandHandler` catches unexpected exceptions: a single message never ends a run or stops a history reader. The
+functions at the end of the module handle reports of sub-plans and unknown signals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ from dagwright.core.model.requests import Feedback, MessageSource
 from dagwright.features.commands.steering import CommandMessage, apply_command
 from dagwright.features.feedback.feedback_state import MAX_EARLY_ANSWERS
 from dagwright.protocol.command_messages import (
+    ANY_PAYLOAD_COMMANDS,
     COMMAND_ID,
-    LENIENT_COMMANDS,
     RUN_MESSAGES,
     cancel_message,
     feedback_from_json,
@@ -39,7 +39,7 @@ CommandFunction = Callable[["RunScheduler", float], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ChildSignal:
-    """A signal to sub-plans.
+    """A signal to the child runs of a run, which are its sub-plans.
 
     Args:
         task: task whose sub-plan gets the signal; `None` means all sub-plans.
@@ -60,14 +60,16 @@ def _no_child_signal(_: "RunScheduler") -> ChildSignal | None:
 
 @dataclass(frozen=True, slots=True)
 class RoutedCommand:
-    """A decoded command with its effects on the run and its sub-plans.
+    """A decoded command, with the functions that apply the command to the run or forward it to a sub-plan.
 
     Args:
         rejection_of: returns why the command is rejected, without side effects.
         apply: applies the command, or returns why it is rejected.
-        confirmation_of: returns the confirmation for the sender; it must be called before `apply`.
+        confirmation_of: returns the confirmation for the sender. It must be called before `apply`, because the
+            confirmation of an answer counts the requests that are still open.
         forwarded_signal_of: returns the signal that forwards the command, if the command is for a running sub-plan.
-        stored_confirmation_of: returns the confirmation if the command was only stored for a later request.
+        stored_confirmation_of: returns the confirmation of an answer that `apply` only stored, because its request is
+            not open yet; `None` for an answer or command that was applied.
         note: code and text of the note about the applied command.
         broadcast: signal to all sub-plans after the command was applied.
     """
@@ -119,7 +121,10 @@ def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: fl
 
 
 def rejection_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
-    """Return why a command is rejected, without side effects; a sub-plan itself rejects a forwarded command."""
+    """Return why this run rejects a command, or `None`, without side effects.
+
+    A command that is forwarded to a sub-plan is not checked here: the sub-plan checks the command, and may reject it.
+    """
     return command.rejection_of(scheduler, at) if command.forwarded_signal_of(scheduler) is None else None
 
 
@@ -152,7 +157,7 @@ def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSig
     return ChildSignal(wire.SIGNAL_FEEDBACK, feedback_to_json(feedback, request_id=request_id), task_id)
 
 
-def _route(name: str, message: CommandMessage) -> RoutedCommand:
+def _routed_command(name: str, message: CommandMessage) -> RoutedCommand:
     return RoutedCommand(
         rejection_of=lambda scheduler, at: message.command.rejection_of(scheduler, at=at),
         apply=lambda scheduler, at: apply_command(message.command, scheduler, at=at),
@@ -171,7 +176,7 @@ def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunSchedu
     return ChildSignal(name, {**message.content, "node_id": node_id}, task_id)
 
 
-CANCEL_BY_UNKNOWN_ACTOR = _route(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
+CANCEL_BY_UNKNOWN_ACTOR = _routed_command(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
 """Cancel command for a message that cannot be decoded."""
 
 _NODE_COMMANDS = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
@@ -184,11 +189,11 @@ def is_command(name: str) -> bool:
 
 
 def decode_command(name: str, message: Any, *, source: MessageSource) -> RoutedCommand:
-    """Decode a command.
+    """Decode a command from a JSON value.
 
     Args:
         name: name of the signal or update.
-        message: its JSON value.
+        message: JSON value of the payload.
         source: channel that carried the message, a signal or an update.
 
     Raises:
@@ -197,18 +202,18 @@ def decode_command(name: str, message: Any, *, source: MessageSource) -> RoutedC
     if name in _ANSWERS:
         return _feedback_command(message, source=source)
     if name in RUN_MESSAGES:
-        return _route(name, RUN_MESSAGES[name](message, source=source))
+        return _routed_command(name, RUN_MESSAGES[name](message, source=source))
     if name == wire.SIGNAL_PLANNED:
-        return _route(name, planned_from_json(message))
-    return _route(name, node_command_from_json(name, message, source=source))
+        return _routed_command(name, planned_from_json(message))
+    return _routed_command(name, node_command_from_json(name, message, source=source))
 
 
 _STORED_EARLY = "stored until the run has loaded its plan"
 _RUN_ENDED = "the run has ended"
 _ALREADY_ACCEPTED = "the run has already accepted this command"
 _MAX_REMEMBERED_IDS = 200
-"""Number of the last commands whose repetition is detected. Far fewer commands arrive within the timeout of an
-update."""
+"""Number of the newest commands whose repetition is detected. A repetition arrives within the timeout of an update, and
+far fewer commands arrive within this time."""
 
 
 def is_command_signal(name: str) -> bool:
@@ -217,7 +222,7 @@ def is_command_signal(name: str) -> bool:
 
 
 def read_command(name: str, read_message: ReadMessage, *, source: MessageSource) -> RoutedCommand:
-    """Decode the command of a message.
+    """Decode a command from a message that may be unreadable: pause, resume and cancel are accepted with any payload.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.
@@ -225,7 +230,7 @@ def read_command(name: str, read_message: ReadMessage, *, source: MessageSource)
     try:
         message = read_message()
     except MessageInvalid:
-        if name not in LENIENT_COMMANDS:
+        if name not in ANY_PAYLOAD_COMMANDS:
             raise
         message = None
     return decode_command(name, message, source=source)
@@ -235,7 +240,7 @@ def _command_id(read_message: ReadMessage) -> str | None:
     """Return the ID of the command in a message; `None` if the message has no ID."""
     try:
         message = read_message()
-    # Catch all exceptions: an unreadable message is rejected with its reason when it is applied.
+    # Catch all exceptions: the caller decodes the message again, and then handles the exception.
     except Exception:
         return None
     command_id = message.get(COMMAND_ID) if isinstance(message, Mapping) else None
@@ -262,9 +267,9 @@ class CommandHandler:
         return command_id in self._accepted_ids
 
     def reject_further_commands(self) -> None:
-        """Reject all commands from now on, because the run has ended and only its end remains to be reported.
+        """Reject all commands from now on, because all nodes of the run have ended and only the report is missing.
 
-        It must be called in the workflow task in which the run ended, after all messages of that task.
+        This must be called in the workflow task in which the run ended, after all messages of that task.
         """
         self._has_ended = True
 
@@ -350,11 +355,13 @@ class CommandHandler:
             except Exception as error:
                 result = CommandResult(bug_message(error), error=error)
             self._add_note(result)
+            # For an accepted command, `rejection` is `None`, and `add_rejection` adds no note.
             self._notes.add_rejection(name, result.rejection)
             results.append(result)
         return results
 
     def _read_command(self, name: str, read_message: ReadMessage, *, source: MessageSource) -> RoutedCommand:
+        """Decode a command as `read_command`. A cancel command that cannot be decoded gets an unknown actor."""
         try:
             return read_command(name, read_message, source=source)
         except MessageInvalid:
@@ -386,8 +393,8 @@ class EarlyCommands:
         Args:
             name: name of the message.
         """
-        # A flood of other messages must not prevent the cancellation of a run.
-        if len(self._commands) >= (2 * MAX_EARLY_ANSWERS if name in LENIENT_COMMANDS else MAX_EARLY_ANSWERS):
+        # The double limit leaves room for a cancel command, even if other messages have reached the single limit.
+        if len(self._commands) >= (2 * MAX_EARLY_ANSWERS if name in ANY_PAYLOAD_COMMANDS else MAX_EARLY_ANSWERS):
             return f"the run has not loaded its plan, and stores at most {MAX_EARLY_ANSWERS:,} messages until then"
         return None
 

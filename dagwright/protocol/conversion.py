@@ -100,8 +100,8 @@ class TolerantPayloadConverter(_RawIfUndecodable, CompositePayloadConverter):
 class _ContextFreeDataConverter(DataConverter):
     """Data converter that ignores the serialization context.
 
-    The SDK requests a converter once for each command, and three times for each payload of the command. Each time, it
-    would search for parts that depend on the context, which is a tenth of the cost of a command.
+    The SDK calls `with_context` once for each command, and three times for each payload of the command. Each time, the
+    SDK's own method would search for parts that depend on the context: a tenth of the cost of a command.
     """
 
     def with_context(self, context: SerializationContext) -> Self:  # noqa: ARG002 - the SDK's signature

@@ -21,7 +21,7 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Args:
         document: status, error, nodes and `nodes_ref` of a run. An error with a derived code is derived again, because
-            the document may have more nodes now.
+            the document may now have more nodes than when the error was derived.
 
     Returns:
         `None` for a run without an error. For a failed run whose document has no error, the error of its first failed

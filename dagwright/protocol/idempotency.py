@@ -19,7 +19,8 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
         path: typed path from the root run: `[["node", id], ["item", key], …]`.
         generation: increased only when a person requests the effect again.
 
-    Replay: attempts, crashes, continue-as-new and resets keep the key, so none of the arguments may depend on them.
+    Replay: the key stays the same after attempts, crashes, continue-as-new and resets, so no argument may depend on
+    the number of any of these events.
     """
     digest = hashlib.sha256(pydantic_core.to_json([scope, path, generation])).digest()
     return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_ENCODED_CHARACTERS]

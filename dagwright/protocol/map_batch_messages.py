@@ -54,7 +54,10 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
 
 
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
-    """Return the input for the next execution of the run of a map batch. The snapshot has the results and the items."""
+    """Return the input for the next execution of the run of a map batch.
+
+    The input has neither the items nor the results of the nodes, because the snapshot contains both.
+    """
     return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])
 
 

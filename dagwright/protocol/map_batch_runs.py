@@ -48,7 +48,7 @@ def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
 
 
 def map_batch_concurrency(scheduler: "RunScheduler", call: str) -> int | None:
-    """Return the concurrency of the items of a batch; `None` if the call is not the run of a batch.
+    """Return the concurrency of the items of a batch; `None` if the call does not start the run of a batch.
 
     Args:
         call: id of the call.

@@ -47,7 +47,7 @@ def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if map_batch is not None:
         return map_batch.count > 0
-    # A node with `for_each` has no child run of its own; its items have.
+    # Each item of a node with `for_each` has a child run, but the node itself has none.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 

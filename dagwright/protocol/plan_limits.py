@@ -32,7 +32,7 @@ _MAX_DURATION_S = MAX_DURATION.total_seconds()
 _MAX_ATTEMPTS = 1_000_000
 _MAX_FACTOR = 1_000
 _DEFAULT_RULE = CompiledNode("").retry
-"""Retry rule of nodes that declare no rule. It is valid, and most calls of a run have this object."""
+"""Retry rule of nodes that declare no rule. Most calls of a run have this object, which needs no check."""
 
 
 def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_GRAPH_PARTS = 10_000
-"""Maximum number of nodes and edges of a graph that is built: a larger graph takes too long to build and measure."""
+"""Maximum of the nodes plus the edges of a graph in a result: a larger graph takes too long to build and measure."""
 _MAX_LIST_BYTES = 400_000
 """JSON size to which a list is cut if the whole result is too large."""
 

@@ -1,4 +1,4 @@
-"""Calls that a run can send: the next task with its encoded arguments."""
+"""The next call that a run can send: a task with its encoded arguments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,9 @@ class CallTooLarge(Exception):
 
 
 def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return the arguments of a call as JSON, and whether a worker has to fill in values.
+    """Return the arguments of a call as JSON, and whether they contain references that a worker replaces with values.
+
+    In the JSON, a readable text replaces each reference.
 
     Raises:
         CallTooLarge: the arguments exceed 256 KiB.
@@ -104,7 +106,7 @@ def _fail_unsent_call(scheduler: "RunScheduler", task_id: str, error: NodeError,
 
 
 def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
-    """Check that the input of the run of a map batch can be sent.
+    """Check that the child run of a map batch can be started: its input is JSON and not too large.
 
     Raises:
         CallTooLarge: the input exceeds the payload limit.
@@ -119,20 +121,22 @@ def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if size > RUN_INPUT_LIMIT_BYTES:
-        sizes = f"the items {task.id} and the values that they read have {size:,} bytes"
-        raise CallTooLarge(f"{sizes}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
+        problem = f"the items {task.id} and the values that they read have {size:,} bytes"
+        raise CallTooLarge(f"{problem}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
 
 
 def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     encoded, has_refs = encode_arguments(task.arguments)
     bindings = bindings_of(task.arguments) if has_refs else ()
     if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
-        # A checked plan has no such secrets; a compiled plan may come from any source.
+        # The check of a plan rejects such secrets, but other programs may send compiled plans that were never checked.
         raise ValueError(f"{task.node.tool!r} runs in a worker of another program, which cannot be given secrets")
     call = ReadyCall(task, encoded, bindings)
     if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
-        sizes = f"the arguments have {len(bindings):,} stored values, whose references have more than"
-        raise CallTooLarge(f"{sizes} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
+        raise CallTooLarge(
+            f"the references of {len(bindings):,} stored values in the arguments have more than "
+            f"{ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call"
+        )
     return call
 
 
@@ -161,6 +165,9 @@ def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
 
 
 def store_wait_message(ready_call: ReadyCall, wait: "StoreWait") -> bytes:
-    """Return the input of the activity that waits for the payload store, with the values that the call reads."""
+    """Return the input of the activity that waits for the payload store.
+
+    The input has the references of the stored values that the call reads, not the values.
+    """
     message = {"refs": stored_refs(ready_call.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
     return pydantic_core.to_json(message)

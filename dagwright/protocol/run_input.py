@@ -168,8 +168,8 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
 def _duration_text(seconds: float) -> str:
     """Return a duration that `parse_duration` accepts.
 
-    `parse_duration` accepts at most nine digits before the point. Durations of up to nine digits of milliseconds are
-    exact to the microsecond. Longer durations are in seconds with three decimals, because no plan can contain more.
+    `parse_duration` accepts at most nine digits before the point. A duration of at most nine digits of milliseconds is
+    exact to the microsecond. A longer duration is in seconds with three decimals.
     """
     microseconds = max(1, round(seconds * 1_000_000))
     if microseconds < 10**12:

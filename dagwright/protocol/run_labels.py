@@ -26,7 +26,7 @@ MAX_TAGS = 20
 MAX_TAG_KEY_BYTES = 64
 """Maximum size of the key of a tag, in UTF-8."""
 MAX_KEYWORD_CHARACTERS = 255
-"""Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
+"""Maximum length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
 MAX_ATTRIBUTE_BYTES = 2_000
 """Maximum size of the JSON of a search attribute; a server ends a workflow that writes more than 2,048 bytes."""
 _FORBIDDEN_IN_KEYS = frozenset("= \t")

@@ -44,7 +44,7 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
 
 
 def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | None:
-    """Return the deadline that people have set during the run, as a snapshot stores it; `None` if they have not."""
+    """Return the deadline that people have set during the run, as a snapshot stores it; `None` without a change."""
     limit_s = scheduler.features.deadline.deadline.limit_s
     if limit_s == deadline_of(scheduler.plan, replace(run_input, snapshot=None)):
         return None
@@ -52,7 +52,7 @@ def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | 
 
 
 def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, started_at: float) -> Deadline:
-    """Return the deadline at the start of a run. The deadline of a sub-plan names the task in the parent run.
+    """Return the deadline at the start of a run. The error message of a sub-plan names the task in the parent run.
 
     Args:
         started_at: start of the first execution of the run, in seconds since the epoch.

@@ -228,10 +228,10 @@ class SessionRecord:
         return [turn.summary() for turn in self._ended_turns()]
 
     def with_answers(self, answers: Mapping[str, str]) -> "SessionRecord":
-        """Return the session with full answers.
+        """Return the session with full answers in place of cut answers.
 
         Args:
-            answers: id of a run -> its answer.
+            answers: run ID of a turn -> full answer of the turn.
         """
         turns = [replace(turn, response=answers.get(turn.run_id, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
@@ -311,7 +311,7 @@ class SessionRecord:
         for name, entity in end.names.items():
             self.names.pop(name, None)
             self.names[name] = entity
-        # It is unknown which entities no longer exist, and to look up all of them again costs little.
+        # After a failed lookup, it is unknown which entities still exist. To look up all entities again costs little.
         self.resolved_lookups = [] if end.has_failed_lookup else self.resolved_lookups
         for lookup in end.resolved_lookups:
             self.resolved_lookups = [
@@ -324,7 +324,7 @@ class SessionRecord:
         return True
 
     def drop_turn(self, run_id: str) -> None:
-        """Remove the running turn, because its id belongs to a run that another client started."""
+        """Remove the running turn, because the ID of the turn belongs to a run that another client started."""
         if self.running_turn is not None and self.running_turn.run_id == run_id:
             self.turns.pop()
             self._record_change()
