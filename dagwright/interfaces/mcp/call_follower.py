@@ -209,7 +209,10 @@ async def _answer_with_form(
     run_id: str,
     author: str,
 ) -> None:
-    """Answer a request with the content of its form if the person accepted; record a rejection by the run."""
+    """Answer a request with the content of its form if the person submitted the form.
+
+    If the run rejects the answer, `elicitations` gets a message for the result of the call.
+    """
     elicitations.skipped_ids.add(str(request["request_id"]))
     if form_result.action != "accept":
         return
