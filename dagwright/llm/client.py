@@ -205,11 +205,11 @@ class ModelClient:
             raise ModelFailure(ModelError.MODEL_NOT_SET, str(MissingExtra("openai")))
         if not model:
             raise self._to_failure(
-                ServiceError("answer", "no model is named", error=ModelError.MODEL_NOT_SET), prepared_call
+                ServiceError("classified", "no model is named", error=ModelError.MODEL_NOT_SET), prepared_call
             )
         if self._endpoint.is_key_missing:
             raise self._to_failure(
-                ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared_call
+                ServiceError("classified", "the API key is missing", error=ModelError.KEY_MISSING), prepared_call
             )
         # Without this check, the transport would report a connection error. The error would be retried, and its message
         # would contain the key.
@@ -217,10 +217,10 @@ class ModelClient:
             message = (
                 "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
             )
-            raise self._to_failure(ServiceError("answer", message, error=ModelError.KEY_REJECTED), prepared_call)
+            raise self._to_failure(ServiceError("classified", message, error=ModelError.KEY_REJECTED), prepared_call)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             message = "cannot be called: this is not a URL such as https://models.example.com/v1"
-            raise self._to_failure(ServiceError("answer", message, error=ModelError.ADDRESS_INVALID), prepared_call)
+            raise self._to_failure(ServiceError("classified", message, error=ModelError.ADDRESS_INVALID), prepared_call)
         return prepared_call
 
     async def _send_with_capabilities(
@@ -356,7 +356,7 @@ class ModelStream:
                 text = builder.add(chunk)
                 if builder.character_count > MAX_ANSWER_CHARACTERS:
                     message = f"exceeded the limit of {MAX_ANSWER_CHARACTERS:,} characters per answer"
-                    raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
+                    raise ServiceError("classified", message, error=ModelError.OUTPUT_INVALID)
                 if text:
                     self._pieces.append(text)
                     yield text

@@ -341,12 +341,14 @@ def _to_model_response(
 
 def _reject_unusable(completion: CompletionContent) -> None:
     if completion.refusal:
-        raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
+        raise ServiceError("classified", f"declined: {completion.refusal}", error=ModelError.REFUSED)
     match completion.finish_reason:
         case "length":
-            raise ServiceError("answer", "stopped its answer at the token limit", error=ModelError.TRUNCATED)
+            raise ServiceError("classified", "stopped its answer at the token limit", error=ModelError.TRUNCATED)
         case "content_filter":
-            raise ServiceError("answer", "withheld its answer because of its content filter", error=ModelError.FILTERED)
+            raise ServiceError(
+                "classified", "withheld its answer because of its content filter", error=ModelError.FILTERED
+            )
 
 
 def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode: OutputMode) -> Any:
@@ -374,7 +376,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
     message = (
         f"gave JSON that does not fit the schema: {problems}" if problems else "gave no JSON, but the call requires it"
     )
-    raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
+    raise ServiceError("classified", message, error=ModelError.OUTPUT_INVALID)
 
 
 def _is_valid_result(value: Any) -> bool:

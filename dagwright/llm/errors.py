@@ -21,7 +21,7 @@ from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
 from dagwright.tools.retry_after import requested_delay, requesting_service
 
-Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
+Kind = Literal["status", "stream", "connection", "timeout", "broken", "classified"]
 
 _HIDDEN = "***"
 _MIN_REDACTED_CHARACTERS = 6
@@ -34,12 +34,13 @@ class ServiceError(Exception):
 
     Args:
         kind: `connection`, `timeout`, `status` for an HTTP error, `stream` for an error inside a stream, `broken` for a
-            response that violates the protocol, or `answer` for a valid response that cannot be used.
+            response that violates the protocol, or `classified` for a failure with `error`: a call that cannot be made,
+            or a valid response that cannot be used.
         description: the failure, as the end of a sentence about the endpoint, such as `returned an empty answer`.
         status: HTTP status, or the status that a server reported inside a stream.
         body: content of the error body.
         headers: response headers with names in lower case.
-        error: classification, if it is already known.
+        error: classification of the failure, if the code that raises this exception knows the classification.
 
     Attributes:
         partial: text that the model wrote before the failure.
@@ -140,7 +141,7 @@ def model_error_of(service_error: ServiceError) -> ModelError:
     match service_error.kind:
         case "connection" | "timeout":
             return ModelError.UNAVAILABLE
-        case "broken" | "answer":
+        case "broken" | "classified":
             return ModelError.RESPONSE_INVALID
     return _classify_body(service_error) or _classify_status(service_error.status)
 

@@ -20,8 +20,8 @@ from dagwright.llm.errors import ErrorContent, ServiceError, parse_error_body
 from dagwright.planning.model_calls.model_failure import ModelError
 
 MAX_RESPONSE_BYTES = 32_000_000
-"""Maximum size of a non-streamed response: `MAX_ANSWER_CHARACTERS` with up to six bytes of JSON per character, and the
-JSON around the answer. A worker holds the response in memory."""
+"""Maximum size of a response that is not an event stream: `MAX_ANSWER_CHARACTERS` of `llm.client` with up to six bytes
+of JSON per character, and the JSON around the answer. A worker holds the response in memory."""
 MAX_ERROR_BYTES = 64 * 1024
 """Maximum number of bytes to read of an error body, which is usually a sentence in JSON or the HTML page of a proxy."""
 _COMPLETIONS = "/chat/completions"
@@ -115,7 +115,7 @@ class Transport:
 
 
 async def _read_response(response: httpx2.Response) -> Any:
-    """Read a non-streamed response: its JSON, or its text if the content type is not JSON.
+    """Read a response that is not an event stream: its JSON, or its text if the content type is not JSON.
 
     Raises:
         ServiceError: the response is incomplete, too long, or invalid JSON.
@@ -126,7 +126,7 @@ async def _read_response(response: httpx2.Response) -> Any:
             content += piece
             if len(content) > MAX_RESPONSE_BYTES:
                 raise ServiceError(
-                    "answer", f"returned over {MAX_RESPONSE_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID
+                    "classified", f"returned over {MAX_RESPONSE_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID
                 )
         media_type = response.headers.get("content-type", "").partition(";")[0].strip()
         return json.loads(content) if media_type.endswith("json") else content.decode(errors="replace")
@@ -172,7 +172,7 @@ def _convert_errors() -> Iterator[None]:
         raise ServiceError("connection", f"broke off ({type(error).__name__}: {error})") from error
     except openai.APIError as error:
         body = parse_error_body(error.body, error.message)
-        raise ServiceError("stream", error.message, status=_status_of(body), body=body) from error
+        raise ServiceError("stream", error.message, status=_status_in_stream(body), body=body) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ServiceError("broken", f"returned invalid JSON ({error})") from error
 
@@ -184,6 +184,6 @@ def _status_error(error: openai.APIStatusError) -> ServiceError:
     return ServiceError("status", error.message, status=error.status_code, body=body, headers=headers)
 
 
-def _status_of(body: ErrorContent) -> int | None:
+def _status_in_stream(body: ErrorContent) -> int | None:
     """Return the status of an error inside a stream. Some servers send the status as the error's code."""
     return int(body.code) if body.code.isdecimal() and len(body.code) == 3 else None
