@@ -117,7 +117,7 @@ async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteTool:
-    """Tool of a server, called by the function of a `ToolSpec`. The fields in its `repr` identify it in the cache."""
+    """Tool of a server, called by the function of a `ToolSpec`. The result cache identifies a tool by its `repr`."""
 
     identity: str
     name: str
