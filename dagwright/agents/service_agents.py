@@ -119,7 +119,7 @@ class ServiceCall:
         self._call.heartbeat(_SENT_DETAILS)
 
     def _clear_sent_mark(self) -> None:
-        """Allow another attempt of a `write` call, because the service has not performed it."""
+        """Allow another attempt of a `write` call, because the service has not performed the call."""
         if self._is_write:
             self._call.heartbeat(None)
 

@@ -1,4 +1,4 @@
-"""Table of agent cards. Databases of earlier versions already have it."""
+"""Table of agent cards. Databases of earlier versions already have this table."""
 
 import sqlalchemy as sa
 from alembic import op
