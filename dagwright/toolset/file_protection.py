@@ -71,7 +71,7 @@ def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) 
         make_private_folder(settings.state_dir)
         lock = os.open(record_file.with_name(f".{RECORD_FILE_NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
-        # No process can write to this state folder, so no worker uses it and needs the record.
+        # No process can write to this state folder, so no worker uses the folder, and no worker needs the record.
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

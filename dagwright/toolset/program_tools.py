@@ -1,7 +1,7 @@
 """Tools and agents that a Python program passes as objects: functions, modules, files and agent cards.
 
-Each function belongs to the task queue of its module, as if the module were a value of `--tools`. A process
-that starts runs and a process that serves the tools therefore use the same queue if they share the code.
+Each function belongs to the task queue of its module: the queue that the module would have as a value of `--tools`.
+Therefore, a process that starts runs and a process that serves the tools use the same queue if both have the same code.
 """
 
 import inspect
@@ -19,8 +19,8 @@ from dagwright.tools.spec import spec_of
 from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, queue_reference
 
 ToolSource = Callable[..., Any] | ToolSpec | ModuleType | str | Path
-"""A function decorated with `@tool`, a declared activity, a module with tools, a module name, or a file (.py with
-tools, .json with MCP servers)."""
+"""A function decorated with `@tool`, a `ToolSpec` that declares an activity of another program, a module with tools, a
+module name, or a file (.py with tools, .json with MCP servers)."""
 AgentSource = AgentCard | str | Path
 """An agent card, or a file of agents."""
 
@@ -37,7 +37,8 @@ class ProgramTools:
 
     Args:
         functions: tools that are passed as objects; the source of a tool is its module or file.
-        references: modules, files and the chosen queue, in the form that `load_toolset` accepts.
+        references: the passed module names and files, and the queue if `task_queue` is passed, in the form that
+            `load_toolset` accepts.
         agents: cards that are passed as objects.
     """
 
@@ -47,7 +48,11 @@ class ProgramTools:
 
     @property
     def importable_modules(self) -> tuple[str, ...]:
-        """Names of the modules of the functions, except the main program: importing it would run it."""
+        """Names of the modules of the functions.
+
+        The source of a function in the main program is a file, not a module name. Files are omitted, because importing
+        the main program would run it.
+        """
         sources = dict.fromkeys(self.functions.sources.values())
         return tuple(source for source in sources if source != _NO_SOURCE and not is_path(source))
 
@@ -111,7 +116,8 @@ def _source_of(spec: ToolSpec) -> str:
     if module != _MAIN and not module.startswith(_FILE_MODULE_PREFIX):
         return module
     file = getattr(sys.modules.get(module), "__file__", None)
-    # A notebook has no file: its folder determines the name of the queue.
+    # A notebook has no file. A file name in the working folder takes its place, so that the folder determines the name
+    # of the queue.
     return str(absolute_path(file or f"{_MAIN}.py"))
 
 
