@@ -39,7 +39,7 @@ def readable_errors() -> Iterator[None]:
         name = getattr(error.orig, "sqlite_errorname", None)
         if name == _BUSY:
             message += f": another process has held the write lock for {SQLITE_BUSY_TIMEOUT_S} s"
-        # Not `from error`: its text contains values of the statement, such as names and dates of birth.
+        # Not `from error`: the text of `error` contains values of the statement, such as names and dates of birth.
         if name in _PERMANENT_ERRORS:
             raise DatabaseUnusable(message) from None
         raise DatabaseUnavailable(message) from None
