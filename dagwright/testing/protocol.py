@@ -96,8 +96,8 @@ def _tools_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _format_problem(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str] | None:
-    response_format = body.get("response_format")
-    if response_format is None:
+    format_object = body.get("response_format")
+    if format_object is None:
         return None
     if call.response_format == "json_object" and "json" not in call.text.lower():
         return "messages", (
@@ -105,7 +105,7 @@ def _format_problem(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, s
         )
     if call.response_format != "json_schema":
         return None
-    json_schema = response_format.get("json_schema")
+    json_schema = format_object.get("json_schema")
     if not isinstance(json_schema, dict) or not isinstance(json_schema.get("name"), str):
         return "response_format.json_schema", "Missing required parameter: 'response_format.json_schema.name'."
     schema_problem = strict_schema_problem(json_schema.get("schema")) if json_schema.get("strict") is True else ""
@@ -123,19 +123,23 @@ def strict_schema_problem(schema: Any) -> str:
     return next(_strict_problems(schema, ()), "")
 
 
-_SHAPE_KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
-_NAMING_KEYWORDS = {"$ref", "$defs", "definitions", "description", "title"}
-_BOUND_KEYWORDS = {"pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-_KNOWN_KEYWORDS = _SHAPE_KEYWORDS | _NAMING_KEYWORDS | _BOUND_KEYWORDS | {"minItems", "maxItems"}
+_SUPPORTED_KEYWORDS = frozenset(
+    (
+        *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"),
+        *("$ref", "$defs", "definitions", "description", "title", "pattern", "format", "minItems", "maxItems"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    )
+)
+"""Keywords of JSON Schema that strict mode supports."""
 
 
 def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(schema, dict):
         yield f"In context={context}, schema must be an object"
         return
-    unknown_keywords = sorted(schema.keys() - _KNOWN_KEYWORDS)
-    if unknown_keywords:
-        yield f"In context={context}, {unknown_keywords[0]!r} is not permitted."
+    unsupported_keywords = sorted(schema.keys() - _SUPPORTED_KEYWORDS)
+    if unsupported_keywords:
+        yield f"In context={context}, {unsupported_keywords[0]!r} is not permitted."
     properties = schema.get("properties", {})
     if schema.get("type") == "object":
         if schema.get("additionalProperties") is not False:
@@ -164,7 +168,7 @@ class WireCompletion:
         self._id = f"chatcmpl-{next(_completion_numbers)}"
         self._created_at = int(time.time())
         self._model = completion.model or call.model
-        self._tokens = completion.tokens or _count_tokens(completion, call)
+        self._tokens = completion.tokens or _words_as_tokens(completion, call)
         options = call.body.get("stream_options") if isinstance(call.body, dict) else None
         self._streams_usage = isinstance(options, dict) and options.get("include_usage") is True
 
@@ -179,16 +183,16 @@ class WireCompletion:
                 {
                     "id": call_id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments_text},
+                    "function": {"name": tool_call.name, "arguments": tool_call.arguments_text},
                 }
-                for call_id, call in self._calls_with_ids()
+                for call_id, tool_call in self._tool_calls_with_ids()
             ]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.sent_finish_reason}
         usage = {"usage": self._tokens.to_json()} if completion.has_usage else {}
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
     def chunks(self) -> list[dict[str, Any]]:
-        """Return the chunks of a streamed response before the final chunks."""
+        """Return the chunks of a streamed response, except the chunks of `final_chunks`."""
         completion = self._completion
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         if completion.reasoning is not None:
@@ -197,12 +201,12 @@ class WireCompletion:
             ]
         deltas += [{"content": piece} for piece in _split(completion.text or "", completion.pace.chunk_characters)]
         deltas += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.chunk_characters)]
-        for index, (call_id, call) in enumerate(self._calls_with_ids()):
+        for index, (call_id, tool_call) in enumerate(self._tool_calls_with_ids()):
             head = {"index": index, "id": call_id, "type": "function"}
-            deltas.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
+            deltas.append({"tool_calls": [head | {"function": {"name": tool_call.name, "arguments": ""}}]})
             deltas += [
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-                for piece in _split(call.arguments_text, completion.pace.chunk_characters)
+                for piece in _split(tool_call.arguments_text, completion.pace.chunk_characters)
             ]
         return [
             self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in deltas
@@ -215,9 +219,9 @@ class WireCompletion:
         usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if sends_usage else []
         return [self._chunk([end]), *usage]
 
-    def _calls_with_ids(self) -> Iterator[tuple[str, Any]]:
-        for index, call in enumerate(self._completion.tool_calls):
-            yield call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{index + 1}", call
+    def _tool_calls_with_ids(self) -> Iterator[tuple[str, Any]]:
+        for index, tool_call in enumerate(self._completion.tool_calls):
+            yield tool_call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{index + 1}", tool_call
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         usage = {"usage": None} if self._streams_usage else {}
@@ -246,7 +250,8 @@ def _split(text: str, chunk_characters: int) -> Sequence[str]:
     )
 
 
-def _count_tokens(completion: Completion, call: ReceivedCall) -> Tokens:
+def _words_as_tokens(completion: Completion, call: ReceivedCall) -> Tokens:
+    """Return a usage in which each word counts as one token."""
     response_text = " ".join(
         [completion.text or "", *(tool_call.arguments_text for tool_call in completion.tool_calls)]
     )

@@ -112,16 +112,16 @@ AnswerFunction = Callable[[ReceivedCall], Answer | str]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Condition of a step: all fields that are set must match.
+    """Condition of a step on the received request: all fields that are set must match.
 
     Args:
-        model: the requested model.
+        model: model that the request must name.
         metadata: metadata that the request must contain; the request may contain more.
-        text: substring of the texts of the messages.
-        last: substring of the last message.
-        tool: name of an offered tool.
-        response_format: `text`, `json_object` or `json_schema`.
-        is_streamed: whether the request asks for a stream.
+        text: text that the messages of the request must contain.
+        last: text that the last message of the request must contain.
+        tool: name of a tool that the request must offer.
+        response_format: format that the request must name: `text`, `json_object` or `json_schema`.
+        is_streamed: whether the request must ask for a stream.
         condition: predicate for the call.
     """
 
@@ -197,7 +197,12 @@ def step(
     release_event: asyncio.Event | None = None,
     **when: Any,
 ) -> Step:
-    """Return a step of a script. A text becomes a text response. `when` contains fields of `When`."""
+    """Return a step of a script. A text becomes a text response.
+
+    Args:
+        when: fields of `When`, such as `text` and `last`. They are conditions on the request, not parts of the
+            response.
+    """
     scripted_answer = answer if callable(answer) else to_answer(answer)
     return Step(scripted_answer, When(**when), times=times, release_event=release_event)
 
