@@ -174,7 +174,7 @@ class CallBatches:
         running_ids = apply_call_batch(
             self._scheduler, batch_result, calls=[ready_call.task.id for ready_call in calls], at=at
         )
-        self._separate_until |= dict.fromkeys(batch_result.separate_tools, at + limits.SLOW_TOOL_S)
+        self._separate_until |= dict.fromkeys(batch_result.separate_tools, at + limits.SEPARATE_CALLS_S)
         self._detached_calls |= {
             task_id: DetachedCall(failure) for task_id, failure in batch_result.detached_failures.items()
         }

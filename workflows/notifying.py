@@ -103,7 +103,7 @@ class Notifier:
                 identity=[self._run.scope, self._run.path],
             )
             size += encoded_size(encoded_notification)
-            if encoded and size > limits.MAX_NOTIFICATIONS_BYTES:
+            if encoded and size > limits.MAX_NOTIFICATIONS_TOTAL_BYTES:
                 break
             encoded.append(encoded_notification)
         return notifications[: len(encoded)], encoded

@@ -66,7 +66,7 @@ class HistoryLimits:
         on the snapshot.
         """
         baseline_bytes = self._baseline.size_bytes
-        return baseline_bytes <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline_bytes
+        return baseline_bytes <= limits.SMALL_BASELINE_BYTES or use.size_bytes >= 2 * baseline_bytes
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Return whether the hard limit is reached. A drain at the hard limit cannot time out."""

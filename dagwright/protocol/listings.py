@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import MAX_LISTED_ERROR_BYTES, MAX_LISTED_REQUEST_BYTES, MAX_LISTED_REQUESTS_BYTES
+from dagwright.core.boundary.limits import (
+    MAX_LISTED_ERROR_BYTES,
+    MAX_LISTED_REQUEST_BYTES,
+    MAX_LISTED_REQUESTS_TOTAL_BYTES,
+)
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.scheduler.run_state import counts_of
@@ -84,7 +88,7 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
     """Return the open requests of a run for its memo: the oldest requests, and the total number."""
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
-    remaining_bytes = MAX_LISTED_REQUESTS_BYTES
+    remaining_bytes = MAX_LISTED_REQUESTS_TOTAL_BYTES
     for request in islice(requests.values(), _MAX_REQUESTS):
         document = shortened_request(request.to_json(""), max_bytes=MAX_LISTED_REQUEST_BYTES)
         # The reader knows the run. Requests for the inputs of the run belong to no node.

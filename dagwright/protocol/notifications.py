@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES, MAX_NOTIFICATION_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_MESSAGE_BYTES, MAX_NOTIFIED_REQUEST_BYTES
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
@@ -28,7 +28,7 @@ def notification_to_json(
         closing: how the request was closed; `None` if it is open.
         identity: scope and path of the run, the same in each of its executions.
     """
-    request = shortened_request(notification.request.to_json(run_id), max_bytes=MAX_NOTIFICATION_BYTES)
+    request = shortened_request(notification.request.to_json(run_id), max_bytes=MAX_NOTIFIED_REQUEST_BYTES)
     return {
         "id": _id_of(notification, identity),
         "kind": notification.kind,

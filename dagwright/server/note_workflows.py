@@ -13,7 +13,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import MAX_ACTIVITY_ID_BYTES, short_id, summary_of
+from dagwright.core.boundary.limits import MAX_ACTIVITY_ID_PART_BYTES, short_id, summary_of
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -25,7 +25,7 @@ def note_id(prefix: str, name: str) -> str:
         prefix: prefix for all notes of one kind.
         name: name of the subject of the note, such as a tool.
     """
-    return short_id(f"{prefix}{name}", max_bytes=2 * MAX_ACTIVITY_ID_BYTES)
+    return short_id(f"{prefix}{name}", max_bytes=2 * MAX_ACTIVITY_ID_PART_BYTES)
 
 
 async def find_open_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:

@@ -1,8 +1,11 @@
 """Limits of Temporal and Dagwright, in one place (docs/contributing/guards.md).
 
 Data over these limits would end or block a run on the server. It is rejected earlier: when a plan is checked, when a
-run starts, or before a task starts. A region is a group of pure nodes; one activity runs a batch of them. A call batch
-is an activity that makes several tool calls.
+run starts, or before a task starts.
+
+A region is a group of pure nodes, which run in batches: each activity runs one batch of nodes. The nodes of an
+offloaded region are in the payload store instead of the run's plan. A call batch is an activity that makes several tool
+calls.
 """
 
 import hashlib
@@ -11,7 +14,8 @@ from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_
 from dagwright.core.text import cut_bytes, cut_characters, decode_first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Maximum size that one result adds to the history. The server accepts 2 MB, and 50 MB for a whole history."""
+"""Maximum size that one result adds to the history, such as the output of a sub-plan, or the projected parts of a
+stored value. The server accepts 2 MB, and 50 MB for a whole history."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
 MAX_BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
@@ -20,11 +24,11 @@ ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
 REGION_BATCH_INPUT_BYTES = 256 * 1024
 """Size of the inputs at which a region batch takes no more nodes."""
-REGION_BATCH_INPUT_LIMIT_BYTES = 1_000_000
-"""Limit for the inputs of a region batch of a single node: half of the server's limit."""
+MAX_REGION_NODE_INPUT_BYTES = 1_000_000
+"""Maximum size of the inputs of a region batch with a single node: half of the server's limit."""
 OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
-"""Limit for the inputs of a batch of an offloaded region. The run does not know which inputs of the plan the
-region reads, so each batch contains all of them: up to 1 MB."""
+"""Maximum size of the data in the input of one batch of an offloaded region. This data includes all inputs of the plan
+(up to 1 MB), because the run does not know which inputs the region reads."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
 """Size of the encoded results at which a region batch ends; the last result may exceed this limit."""
 OFFLOADED_BATCH_STORED_BYTES = 4_000_000
@@ -36,9 +40,11 @@ CALL_BATCH_S = 0.2
 """Time after which a call batch starts no more calls. The batch then waits for each running call for up to
 `SLOW_CALL_S`, so it delays a result by 0.4 s at most."""
 SLOW_CALL_S = 0.2
-"""A call that takes longer leaves its batch. An activity costs a tenth of this time, so a batch would save little."""
-SLOW_TOOL_S = 60.0
-"""After a slow call or a pause of a tool, each call of the tool gets a separate activity for this time."""
+"""A call that takes longer leaves its batch and gets a separate activity. An activity costs a tenth of this time, so
+batches would save little for such calls."""
+SEPARATE_CALLS_S = 60.0
+"""How long the calls of a tool get separate activities instead of batches after a call of the tool was slow, or had to
+wait because the tool was paused or limited."""
 DETACHED_CALL_S = 10.0
 """A slow call leaves its batch but continues in its worker. The call is cancelled if no activity takes it over within
 this time."""
@@ -46,22 +52,26 @@ CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Size of the encoded results after which a call batch starts no more calls. Each heartbeat contains all results so
 far."""
 MAX_INLINE_VALUE_BYTES = 8 * 1024
-"""Maximum size of an inline value. A larger result goes to the payload store, and is `{"ref", "bytes", "preview"}` in
-documents."""
+"""Maximum size of a value that the history contains completely. A larger result goes to the payload store, and is
+`{"ref", "bytes", "preview"}` in documents."""
 MAX_INPUT_PLAN_NODES = 20_000
-"""Maximum number of nodes of a compiled plan in the input of a run, including sub-plans. This many nodes take half a
-second of workflow code, which may run for two seconds at a time."""
+"""Maximum number of nodes of a compiled plan, with its sub-plans, that a run accepts in its input from any client.
+Decoding this many nodes takes half a second of workflow code, which may run for two seconds at a time. Dagwright's own
+clients pass plans in pages from `MAX_INLINE_PLAN_NODES` nodes on."""
 INPUTS_LIMIT_BYTES = 1_000_000
-"""Maximum size of the encoded inputs of a plan. The input of the workflow also contains the plan, of up to 256 KiB."""
+"""Maximum size of the encoded values of a plan's inputs. The argument of the workflow contains these values and the
+plan (up to 256 KiB)."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
-"""Maximum size of the encoded input of a run's workflow; the server rejects 2 MB and more."""
+"""Maximum size of the encoded argument of a run's workflow; the server rejects 2 MB and more."""
 MAX_INLINE_STATE_BYTES = 512 * 1024
-"""Maximum size of the state in the input of a run that continues as new; a larger state goes through the payload
-store."""
+"""Maximum size of the state in the argument of the next execution of a run that continues as new; a larger state goes
+through the payload store."""
 MAX_INLINE_PLAN_BYTES = 256 * 1024
-"""Maximum size of the encoded plan in the input; a larger plan is passed in pages by reference."""
+"""Maximum size of the encoded plan in the argument of a run's workflow; a larger plan is passed as references to
+pages in the payload store."""
 MAX_INLINE_PLAN_NODES = 2_000
-"""Maximum number of nodes of a plan in the input; a plan with more nodes is passed in pages by reference."""
+"""Maximum number of nodes of a plan that a client puts into the argument of a run's workflow; a plan with more nodes is
+passed as references to pages in the payload store."""
 MAX_PLAN_PAGE_NODES = 1_000
 """Maximum number of nodes in one page of a plan: a workflow task reads several pages in a tenth of a second."""
 MAX_PLAN_PAGE_BYTES = 512 * 1024
@@ -86,15 +96,18 @@ MAX_DOCUMENT_NODES = 300
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
 command line reads the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
-"""Size of the arguments after which one workflow task starts no more calls. More than 4 MB would block the run."""
+"""Total size of the arguments of new calls after which one workflow task starts no more calls. More than 4 MB would
+block the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
-"""Hard limit of the history size: no task starts, even after `HISTORY_DRAIN_S`. The server ends a run at 50 MB."""
+"""Hard limit of the history size: no more tasks start, even if a drain (see `DRAIN_AT_EVENTS`) takes longer than
+`HISTORY_DRAIN_S`. The server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 24_000
-"""Hard limit of the number of events: no task starts, even after `HISTORY_DRAIN_S`. The replay of a longer history can
-take more than `WORKFLOW_TASK_S`. The server ends a run at 51,200 events."""
+"""Hard limit of the number of events, as `HISTORY_LIMIT_BYTES`. The replay of a longer history can take more than
+`WORKFLOW_TASK_S`. The server ends a run at 51,200 events."""
 DRAIN_AT_EVENTS = 8_000
-"""Number of events at which a run drains: it starts no new tasks, waits for running tasks for up to `HISTORY_DRAIN_S`,
-and continues as new. A history of this length replays in about one second (docs/decisions/0048)."""
+"""Number of events at which a run drains: it starts no new tasks, and continues as new when all running tasks have
+ended. `HISTORY_DRAIN_S` limits the wait. A history of this length replays in about one second
+(docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
@@ -104,9 +117,10 @@ MAX_JOINED_RESULTS_BYTES = 250_000_000
 MAX_INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Maximum size of the inline results in the report of a map batch; larger results go through the store. There may be
 500 batches."""
-SMALL_FIRST_TASK_BYTES = 1_000_000
-"""If the first workflow task adds at most this much history, the run continues as new as soon as the server suggests
-continue-as-new."""
+SMALL_BASELINE_BYTES = 1_000_000
+"""Maximum size of the history of a new execution, after it has loaded its plan and state, with which the execution
+continues as new as soon as the server suggests it. If the history is larger, its size must first double: otherwise, the
+execution would do little more than pass on its state."""
 SIGNALS_LIMIT = 10_000
 """Maximum number of signals that the server accepts for one execution."""
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
@@ -119,7 +133,7 @@ commands."""
 MAX_LISTED_REQUEST_BYTES = 2 * 1024
 """Maximum size of an encoded request in the memo of a run; for a larger request, the memo has only the first part of
 its prompt."""
-MAX_LISTED_REQUESTS_BYTES = 16 * 1024
+MAX_LISTED_REQUESTS_TOTAL_BYTES = 16 * 1024
 """Maximum size of all encoded requests in the memo of a run: at most 1.6 MB for a page of 100 runs."""
 MAX_LISTED_ERROR_BYTES = 1_000
 """Maximum size of the error message in the memo of a failed run."""
@@ -127,15 +141,15 @@ MAX_QUEUED_NOTIFICATIONS = 1_000
 """Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
 MAX_NOTIFICATIONS_PER_ACTIVITY = 50
 """Maximum number of notifications that one activity sends."""
-MAX_NOTIFICATIONS_BYTES = 256 * 1024
-"""Maximum size of the encoded notifications of one activity."""
-MAX_NOTIFICATION_BYTES = 32 * 1024
+MAX_NOTIFICATIONS_TOTAL_BYTES = 256 * 1024
+"""Maximum size of all encoded notifications that one activity sends."""
+MAX_NOTIFIED_REQUEST_BYTES = 32 * 1024
 """Maximum size of an encoded request in a notification; a larger request omits the schema, options and arguments."""
 MAX_NOTIFICATION_ACTIVITIES = 4
 """Maximum number of concurrent notification activities of one run. With several activities, a rejected notification
 does not delay later notifications."""
 NOTIFICATION_RETRY_S = 3_600.0
-"""How long a notification is retried."""
+"""How long a failed notification is sent again and again, before it is dropped."""
 NOTIFY_GRACE_S = 10.0
 """How long an ended run waits for its webhook to accept the last notifications."""
 WORKFLOW_TASK_S = 4.0
@@ -150,8 +164,8 @@ MAX_SUB_PLAN_CHECK_S = 3_600.0
 MAX_SUB_PLANS_PER_CHECK = 500
 """Maximum number of sub-plans that one check includes."""
 HISTORY_DRAIN_S = 60.0
-"""How long a draining run waits for running tasks before it starts new tasks again, so a long task does not delay other
-tasks."""
+"""How long a draining run waits for running tasks. If a task takes longer, the run starts new tasks again and drains
+later, so that a long task does not delay other tasks."""
 INTERNAL_HEARTBEAT_S = 3.0
 """Heartbeat timeout of the run's internal activities, after which another worker repeats them."""
 LARGE_HEARTBEAT_S = 15.0
@@ -159,7 +173,7 @@ LARGE_HEARTBEAT_S = 15.0
 7 s while it reads 1 GB of JSON, for less than 1 s at 100 MB, and for some seconds while it checks 50,000 nodes on a
 busy machine."""
 MAX_EVENTS_PER_TASK = 6
-"""Maximum number of events that a task in flight adds when it ends."""
+"""Maximum number of events that a task in flight (a call or a sub-plan) adds to the history when it ends."""
 MAX_FAILURE_MESSAGE_BYTES = 4 * 1024
 """Longest failure message; a message over 4 MB is never delivered."""
 MAX_FAILURE_TEXT_BYTES = 10_000_000
@@ -171,11 +185,11 @@ MAX_SUMMARY_CHARACTERS = 200
 MAX_NOTES = 100
 """Maximum number of notes that a run stores; notes over this limit are only counted."""
 MAX_DETAIL_LINES = 50
-"""Lines of the live table in the current details."""
+"""Maximum number of nodes in the table that a run shows in the Temporal UI as its current details."""
 CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""
-MAX_ACTIVITY_ID_BYTES = 200
-"""Longest part of an activity ID that names its node or call; a longer part is cut and gets a hash."""
+MAX_ACTIVITY_ID_PART_BYTES = 200
+"""Longest name of a node or call in an activity ID; a longer name is cut and gets a hash."""
 MAX_RUN_ID_BYTES = 200
 """Longest id that a user may give a run; sub-plans append their path, and Temporal accepts 1,000 bytes."""
 MAX_CHILD_ID_BYTES = 900
@@ -208,27 +222,27 @@ def _hash_suffix(text: str) -> str:
 
 def load_id(call_id: str) -> str:
     """Return the id of the activity that loads the arguments of a call."""
-    return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
+    return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_PART_BYTES)}"
 
 
 def store_wait_id(call_id: str) -> str:
     """Return the ID of the activity that waits for the payload store on behalf of a call."""
-    return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
+    return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_PART_BYTES)}"
 
 
 def call_batch_id(call_id: str) -> str:
     """Return the ID of the activity of a call batch, which contains the ID of the first call."""
-    return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
+    return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_PART_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:
     """Return the activity id of a task: the task id, shortened if needed.
 
-    If the task id looks like the id of an internal activity, the activity id has the prefix `'`.
+    If the task id looks like the id of an internal activity, an apostrophe is added before it.
     """
     if task_id.startswith(INTERNAL_ID_PREFIX):
-        return f"'{short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES - 40)}{_hash_suffix(task_id)}"
-    return short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES)
+        return f"'{short_id(task_id, max_bytes=MAX_ACTIVITY_ID_PART_BYTES - 40)}{_hash_suffix(task_id)}"
+    return short_id(task_id, max_bytes=MAX_ACTIVITY_ID_PART_BYTES)
 
 
 def child_workflow_id(run_id: str, task_id: str) -> str:

@@ -61,10 +61,13 @@ def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
 
 
 def reported_usage(message: Any) -> Usage:
-    """Return the usage in the JSON of a failure, an end or a heartbeat; `NO_USAGE` if it is missing or invalid.
+    """Return the usage in the JSON of a failure, a closing event or a heartbeat.
 
     Args:
         message: an object that may have a `usage`.
+
+    Returns:
+        `NO_USAGE` if the usage is missing or invalid.
     """
     usage = message.get(wire.DETAIL_USAGE) if isinstance(message, Mapping) else None
     if not isinstance(usage, Mapping):

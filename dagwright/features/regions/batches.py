@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import REGION_BATCH_INPUT_BYTES, REGION_BATCH_INPUT_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_REGION_NODE_INPUT_BYTES, REGION_BATCH_INPUT_BYTES
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
@@ -111,7 +111,7 @@ class BatchNodes:
             added_bytes += len(pydantic_core.to_json(value_to_json(inputs)))
         if self._nodes and self._input_bytes + added_bytes > REGION_BATCH_INPUT_BYTES:
             return False
-        if self._input_bytes + added_bytes > REGION_BATCH_INPUT_LIMIT_BYTES:
+        if self._input_bytes + added_bytes > MAX_REGION_NODE_INPUT_BYTES:
             raise BatchTooLarge(node.id)
         self._input_bytes += added_bytes
         self._encoded_ends |= ends

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dagwright.core.boundary.limits import MAX_NOTIFICATION_BYTES
+from dagwright.core.boundary.limits import MAX_NOTIFIED_REQUEST_BYTES
 from dagwright.core.model.requests import Closing, Request
 from dagwright.features.feedback.feedback_state import Notification, RequestRegistry, registry_from_json
 from dagwright.protocol.notifications import notification_to_json
@@ -44,11 +44,11 @@ def test_id_of_a_notification_depends_only_on_its_event() -> None:
 
 
 def test_notification_shortens_a_long_request_and_includes_a_closing() -> None:
-    request = _request(prompt="é" * MAX_NOTIFICATION_BYTES)
+    request = _request(prompt="é" * MAX_NOTIFIED_REQUEST_BYTES)
     request.options = ["x"]
     result = _notification_json(Notification("opened", request, 1.5))["request"]
     assert (result["shortened"], result["options"]) == (True, None)
-    assert len(result["prompt"].encode()) <= MAX_NOTIFICATION_BYTES // 4
+    assert len(result["prompt"].encode()) <= MAX_NOTIFIED_REQUEST_BYTES // 4
     assert result["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", answer="approved")
     expected_fields = {"outcome": "answered", "by": "ann", "source": "signal", "answer": "approved", "note": None}
