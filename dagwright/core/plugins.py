@@ -1,9 +1,9 @@
 """Plugins: contributions of applications to Dagwright, found through entry points of the group `dagwright.plugins`.
 
 An application is a separate distribution, which the engine never imports by name. Its entry point is a `Plugin`. Every
-command that uses tools imports the application's module with the `Plugin`, so the application's module should import
-only `core.plugins`. The `Plugin` references all other objects as `module:attribute`; they are imported on demand. The
-module `core.plugins` must not import the engine.
+command that uses tools imports the module that contains the `Plugin`, so this module should import only `core.plugins`.
+The `Plugin` references all other objects as `module:attribute`; they are imported on demand. The module `core.plugins`
+must not import the engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,12 +25,14 @@ class PluginError(DagwrightError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Contributions of an application. Each string value is a reference `module:attribute`.
+    """Contributions of an application. Each string value is a reference `module:attribute`, except in `worker_tools`.
 
     Args:
-        tools: a function that takes the settings and returns a list of `ToolSpec`: the built-in tools of every process,
-            including the tools of a resolver (`ToolDeclaration.resolver`).
-        worker_tools: modules for `--tools`. A user's worker tool must not have the name of a tool in these modules.
+        tools: a function that takes the settings and returns a list of `ToolSpec`. Every process has these tools of the
+            application in addition to Dagwright's built-in tools. Tools that find entities for lookups
+            (`ToolDeclaration.resolver`) belong in this list too.
+        worker_tools: modules of the application with worker tools, which users load with `--tools`. `dagwright new
+            worker` rejects a name that a worker tool in these modules has.
         settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
         text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the
@@ -75,7 +77,7 @@ class InstalledPlugin:
 
 @cache
 def installed_plugins() -> tuple[InstalledPlugin, ...]:
-    """Return the plugins of all installed distributions, by name.
+    """Return the plugins of all installed distributions, sorted by name.
 
     Raises:
         PluginError: a plugin cannot be loaded, or two plugins have the same name.
@@ -84,16 +86,17 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
     for entry_point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))):
         plugin = _plugin_of(entry_point)
-        reject_duplicate("plugin", entry_point.name, plugin, plugins.get(entry_point.name))
+        reject_duplicate("plugin name", entry_point.name, plugin, plugins.get(entry_point.name))
         plugins[entry_point.name] = plugin
     return tuple(plugins.values())
 
 
-def plugins_by_name(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
-    """Return name -> plugin that contributes the name, for contributions of one kind.
+def plugins_by_contribution(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
+    """Return name of a contribution -> the plugin that contributes it, for contributions of one kind.
 
     Args:
         kind: the kind, for messages.
+        names_of: returns the names of the contributions of this kind.
 
     Raises:
         PluginError: two plugins contribute the same name.
@@ -121,14 +124,14 @@ def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, first_plugin
 @cache
 def text_format_parser(name: str) -> Callable[[str], Any] | None:
     """Return the function of a text format; `None` if no plugin contributes it."""
-    owner = plugins_by_name("text format", lambda plugin: plugin.text_formats).get(name)
+    owner = plugins_by_contribution("text format", lambda plugin: plugin.text_formats).get(name)
     parse: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
     return parse
 
 
 def text_format_names() -> tuple[str, ...]:
     """Return the names of the text formats of all plugins."""
-    return tuple(plugins_by_name("text format", lambda plugin: plugin.text_formats))
+    return tuple(plugins_by_contribution("text format", lambda plugin: plugin.text_formats))
 
 
 def plugin_packages() -> tuple[str, ...]:

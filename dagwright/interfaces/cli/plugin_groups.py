@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer.main
 
 from dagwright import __version__
-from dagwright.core.plugins import InstalledPlugin, PluginError, plugins_by_name
+from dagwright.core.plugins import InstalledPlugin, PluginError, plugins_by_contribution
 from dagwright.interfaces.cli.shared_options import DocumentedGroup, summary_of
 
 _PLUGIN_PANEL = "Other"
@@ -64,4 +64,4 @@ def program_options(
 
 
 def _plugin_by_group() -> dict[str, InstalledPlugin]:
-    return plugins_by_name("command group", lambda plugin: plugin.commands)
+    return plugins_by_contribution("command group", lambda plugin: plugin.commands)

@@ -11,7 +11,7 @@ import pytest
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.resolvers import resolver_of
-from dagwright.core.plugins import GROUP, PluginError, installed_plugins, plugin_packages, plugins_by_name
+from dagwright.core.plugins import GROUP, PluginError, installed_plugins, plugin_packages, plugins_by_contribution
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.planner.goal_start import goal_from_document
 from dagwright.planner.verbs import intent_verbs
@@ -61,7 +61,7 @@ def test_error_for_a_duplicate_command_group_names_both_plugins(tmp_path: Path) 
     source = PLUGIN_TEMPLATE.format("commands={'go': 'x:y'}")
     entry_points = [write_plugin(tmp_path, name, source) for name in ("first", "second")]
     with using_plugins(entry_points, tmp_path), pytest.raises(PluginError) as error:
-        plugins_by_name("command group", lambda plugin: plugin.commands)
+        plugins_by_contribution("command group", lambda plugin: plugin.commands)
     assert str(error.value) == (
         "two plugins contribute the command group 'go': the plugin 'first' of the distribution first-dist and the "
         "plugin 'second' of the distribution second-dist; remove one"
