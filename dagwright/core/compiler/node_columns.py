@@ -116,7 +116,7 @@ def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str
 
 
 def _only_argument(column: Sequence[Any]) -> str | None:
-    """Return the argument of all bindings, or `None` if the bindings are of several arguments."""
+    """Return the argument to which all bindings belong; `None` if they belong to several arguments."""
     if not all(isinstance(encoded, dict) for encoded in column):
         return None
     arguments = {argument for encoded in column for argument in encoded}

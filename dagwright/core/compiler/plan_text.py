@@ -151,7 +151,7 @@ def _part_text(plan: CompiledPlan, template: Template) -> str:
 
 
 def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
-    """Return a reference to a node of the plan as a plan writes it; `None` for other references."""
+    """Return the text of a reference to a node of the plan, such as `{{fetch.result}}`; `None` for other references."""
     if not isinstance(part, ResultOf) or all(node.id != part.node_id for node in plan.nodes[: plan.visible_count]):
         return None
     return str(part) if part.field == "identity" else f"{{{{{part}}}}}"

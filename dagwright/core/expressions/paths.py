@@ -28,7 +28,7 @@ def parse_query(text: str) -> "Query":
     Raises:
         ValueError: the text is not a query, or the query could take too long.
     """
-    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
+    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module docstring
 
     return query_analysis.parse_query(text)
 
@@ -39,7 +39,7 @@ def element_steps(text: str) -> tuple[str | int, ...] | None:
     Returns:
         `None` if the query has another form.
     """
-    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
+    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module docstring
 
     return query_analysis.element_steps(text)
 
@@ -51,7 +51,7 @@ def find_matches(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
         QueryFailed: the query cannot be applied to the value.
         ComputeBudgetExceeded: the query would take too long.
     """
-    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
+    from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module docstring
 
     try:
         return query_analysis.find_matches(query_analysis.parse_query(text), value, budget=budget)

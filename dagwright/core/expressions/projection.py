@@ -38,8 +38,8 @@ def project_value(
     Args:
         ref: reference of the value in the store.
         size_bytes: size of the value as JSON.
-        projections: the projections that the plan names. Parts for decisions are added first; parts that no longer
-            fit are omitted.
+        projections: the parts that the plan reads. Parts for decisions (the use `whole`) are added first; parts that
+            exceed the size limits are omitted.
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()

@@ -333,7 +333,7 @@ def reference_key_message(key: str) -> str:
 
 
 def references_in_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path of each object key with a reference inside a JSON value, and the message for it.
+    """Yield the path of each object key in a JSON value that contains a reference, and the error message for the key.
 
     Args:
         ids: declared node ids, as a set or mapping.

@@ -222,7 +222,7 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
 def _identity_of(result: Any) -> Any:
     if isinstance(result, StoredValue):
         id_part, _ = result.part_at(("id",))
-        # A list or a text has no id; an object may have none.
+        # A list or a text has no id, and an object may lack an id.
         is_missing = not isinstance(id_part, StoredValue) and id_part.state == "missing"
         return result if is_missing else get_value(result, ("id",), name=result.name)
     return result["id"] if isinstance(result, dict) and "id" in result else result

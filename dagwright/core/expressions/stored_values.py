@@ -165,7 +165,10 @@ class StoredValue:
 
 
 def query_of(path: tuple[str | int, ...]) -> str:
-    """Return a path as a query. A longer query into the same part continues with `[`."""
+    """Return a path as a query, such as `$["rows"][0]`.
+
+    The query of a projection inside the part at this path, such as `$["rows"][0][*]["id"]`, starts with this text.
+    """
     return "$" + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
 
 

@@ -105,7 +105,8 @@ class AgentCard(BaseModel):
     timeout: DurationText | None = None
     """Timeout of one attempt of a `class` or `service` agent, such as `2m`; default five minutes."""
     feedback_policy: FeedbackPolicy = "on_request"
-    """When to ask a person: `never`, `on_request`, `always` (at its end), `heuristic` (if its answer is a question)."""
+    """When an agent asks a person: `never`, `on_request` (the model decides), `always` (a person reviews each answer of
+    an `llm` agent) or `heuristic` (an answer of an `llm` agent that is a question becomes a request)."""
 
     @field_validator("name")
     @classmethod
@@ -192,7 +193,8 @@ class InlineAgent(BaseModel):
     output_schema: _AnswerSchema | None = None
     """JSON Schema of the answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"
-    """When the agent may ask a person, as in the field of a card. Example: `never`"""
+    """When the agent asks a person: `never`, `on_request` (the model decides), `always` (a person reviews each answer)
+    or `heuristic` (an answer that is a question becomes a request). Example: `never`"""
 
     def to_card(self, node_id: str) -> AgentCard:
         """Return the agent as a card.

@@ -98,8 +98,8 @@ class CompiledNode:
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         first_index: index of the first item, for a batch of a large map.
         item_bindings: texts with references inside of a literal list, which has null at these places.
-        timeout_s: seconds of one attempt, 0 for the default of the executor; for a sub-plan, seconds of the whole run,
-            0 for no limit.
+        timeout_s: seconds of one attempt; 0 for the default, which is `REGION_TIMEOUT_S` inside a region and
+            `DEFAULT_TIMEOUT_S` otherwise. For a sub-plan, seconds of the whole run; 0 for no limit.
         on_error: effect of a failure on the dependents. With `value`, the field `value` becomes the result. With
             `replan`, the dependents are blocked until the planner of the run has written the replacement.
         members: for a region, the numbers of its nodes in an order in which they can run; for an offloaded region,
@@ -131,7 +131,8 @@ class CompiledNode:
     heartbeat_s: float | None = None
     priority: int = 3
     is_worker: bool = False
-    """Whether the tool is a worker tool, by its card or the subgoals dialect. Its result is then a `WorkerResult`."""
+    """Whether the tool is a worker tool: it has a worker card, or the plan is written in the dialect `subgoals`. The
+    result of a worker tool is a `WorkerResult`."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
     inner: str | None = None

@@ -23,7 +23,7 @@ class LineageEntries:
     """Files, URLs and calls of a node, a run or an agent's run.
 
     Args:
-        files, urls: files and addresses in the order in which they were first reported.
+        files, urls: files and URLs in the order in which they were first reported.
         model_calls: for an agent's run, ids of the nodes that called a model.
         tool_calls: for an agent's run, `{"node_id", "tool", "status"}` of the calls that the model requested.
         omitted: number of entries that exceeded a limit and were dropped.

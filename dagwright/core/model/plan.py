@@ -153,7 +153,8 @@ class Human(_Strict):
     assignee: str | None = None
     """Name of the person who should answer; by default anyone may. Example: `ann`"""
     channel: Literal["any", "inbox"] = "any"
-    """`inbox`: answers through a model's tool result or an MCP call are rejected. Example: `inbox`"""
+    """Where the answer may come from. `inbox` accepts answers from the command line, the console, the API and the
+    Temporal UI, and rejects answers that a model client relays. Example: `inbox`"""
     deadline: Duration | None = None
     """How long the request waits before `on_timeout` applies; by default without a limit. Example: `2d`"""
     reminder: Duration | None = None
@@ -185,7 +186,7 @@ class Node(_Strict):
     tool: str | None = None
     """Name of the tool that the node calls. Example: `calculator`"""
     agent: AgentOfNode | None = None
-    """The name of an agent, or an inline agent; in a checked plan always a name. Example: `writer`"""
+    """The name of an agent, or an object that defines an inline agent. Example: `writer`"""
     human: Human | None = None
     """A question to a person. Example: `{type: APPROVAL, prompt: Publish it}`"""
     plan: JsonObject | str | None = None
@@ -197,7 +198,8 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Text for an item in the IDs of its calls; by default the position of the item. Example: `"{{item.name}}"`"""
+    """Text that identifies an item in the IDs of its calls; by default the position of the item.
+    Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
@@ -213,14 +215,16 @@ class Node(_Strict):
     heartbeat: Duration | None = None
     """Longest time between two heartbeats of the call, after which the attempt fails. Example: `10s`"""
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"
-    """Effect of a failure on the dependents. Example: `{value: []}`"""
+    """Consequence of a failure of the node: its dependents are blocked (`block`) or skipped (`skip`), a person decides
+    (`ask`), the model that wrote the plan plans again (`replan`), or the node completes with a `value`.
+    Example: `{value: []}`"""
     approval: Literal["policy", "required", "never"] | Human = "policy"
     """Whether a person approves the call before it starts. Example: `required`"""
     priority: Annotated[int, Field(ge=1, le=5)] = 3
     """1 is the most urgent, 5 the least. Example: `1`"""
     effects: Literal["idempotent"] | None = None
-    """`idempotent`: the call may be repeated. Allowed only if the tool declares that its effects differ by arguments.
-    Example: `idempotent`"""
+    """`idempotent`: the call may be repeated. Allowed only if the effects of the tool depend on its arguments, such as
+    the effects of `http_request` on `method`. Example: `idempotent`"""
     cache: Literal["off"] | Cache | None = None
     """By default results of `pure` tools are reused, and results of other tools never. Example: `{ttl: 1h}`"""
     metadata: JsonObject = Field(default_factory=dict)
@@ -233,7 +237,7 @@ class Node(_Strict):
 
 
 class Input(BaseModel):
-    """A value that a person gives before the run: a JSON Schema with a prompt."""
+    """The declaration of an input, a value that is given before the run: a JSON Schema of the value, and a prompt."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

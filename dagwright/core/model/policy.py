@@ -323,7 +323,7 @@ def intents_policy(request: str, undo: str | None) -> Policy:
 def named_files(request: str) -> Iterator[str]:
     """Yield the possible paths in a request: quoted texts, and words with a dot or a slash.
 
-    A folder ends with a slash, and includes all files in it.
+    A path that ends with a slash is a folder, and names all files in the folder.
     """
     for quotation, slash in _QUOTED.findall(request):
         yield from _paths_of(quotation.strip() + slash, is_quoted=True)

@@ -151,7 +151,7 @@ class SchedulerComponent:
         """Act when no node changes any more: extend the plan, compensate, admit waiting nodes."""
 
     def on_idle(self, at: float) -> None:
-        """Act when no further task can start now."""
+        """Act when `next_task` has no further task that can start now."""
 
     def on_stop(self, at: float) -> None:
         """Act after the run was cancelled or aborted. All nodes that had not started have ended."""

@@ -165,7 +165,7 @@ class RunTotals:
 
     Args:
         usage: token usage of models.
-        lineage: files and addresses that the nodes have read.
+        lineage: files and URLs that the nodes have read.
     """
 
     usage: RunUsage = field(default_factory=RunUsage)

@@ -138,7 +138,7 @@ class Scheduler(Generic[Features]):
         if state.phase.forbids_compensation:
             # The run compensates its calls.
             return None, None
-        # A new scope without compute budget, because the output is evaluated only once.
+        # A new scope with a full compute budget of its own, because the output is evaluated only once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.get_node_value, state.inputs))
 
     # Events. Each event ends with `propagate`, which updates the dependents of ended nodes.

@@ -24,7 +24,7 @@ _EXPECTED_BY_FIELD = {
     "on_error": "block, skip, ask, replan or {value: …}",
     "approval": "policy, required, never or an object like human",
     "cache": "off or {ttl: 1h}",
-    "for_each": "a reference to a list or a list",
+    "for_each": "a list or a reference to a list",
     "plan": "a plan or the path of a plan file",
     "depends_on": "a list of node ids",
     "arguments": "an object",

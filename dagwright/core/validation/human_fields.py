@@ -34,7 +34,7 @@ def problems_of_requests(
         human_bindings, approval_bindings: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
-        # A dialect replaces an action that it could not parse with an empty request, and reports the action.
+        # The request is empty if the dialect could not parse the action of the node; the dialect reported that problem.
         yield from _problems_of_human_node(node) if node.human != Human() else ()
         for at, message, hint in problems_of_request(node.human, human_bindings):
             yield ("human", *at), message, hint
