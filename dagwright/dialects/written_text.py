@@ -1,8 +1,8 @@
 """Find JSON in the response of a language model, which may also contain fences, thinking and prose.
 
 There are two readers for two uses. `read_written_json` reads plans: it repairs unambiguous slips and rejects a text
-with several values. `json_values` reads responses that a schema checks: it accepts only valid JSON, and the schema
-selects the value.
+with several values. `json_values` reads responses for which the caller has a schema: it repairs nothing and yields each
+valid JSON value, and the caller uses the first value that matches the schema.
 """
 
 import json
@@ -25,10 +25,10 @@ _MAX_PARSED_BRACKETS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WrittenJson:
-    """A JSON value that was found in a text.
+    """A JSON value that a model has written in its response.
 
     Args:
-        start: offset of its first character in the text.
+        start: offset of the first character of the value in the response.
     """
 
     value: Any
@@ -45,11 +45,7 @@ def read_written_json(text: str) -> WrittenJson:
     Complexity: linear in the length of the text.
     """
     values = list(_values_in(text))
-    distinct_values = {
-        json.dumps(parsed_value.value, sort_keys=True): (start, parsed_value)
-        for start, parsed_value in reversed(values)
-    }
-    if len(distinct_values) > 1:
+    if len({json.dumps(parsed_value.value, sort_keys=True) for _, parsed_value in values}) > 1:
         lines = [line_of(text, start) for start, _ in values]
         line_list = ", ".join(map(str, lines[:_MAX_SHOWN_LINES])) + (", …" if len(lines) > _MAX_SHOWN_LINES else "")
         message = (

@@ -256,7 +256,7 @@ def _drawn_node(
 
 
 def _item_counts_by_map(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return map -> state -> number of items.
+    """Return ID of a map (a node with `for_each`) -> state -> number of items in this state.
 
     Args:
         documents: ID of a node or an item -> its document. The items of a map follow the map, or the document of the

@@ -49,7 +49,7 @@ class NodeOptions(TypedDict, total=False):
     heartbeat: Duration | None
     """Timeout between two heartbeats. When it expires, the attempt is retried."""
     on_error: OnError | None
-    """Effect of a failure on dependents."""
+    """Consequence of a failure of the node: `block`, `skip`, `ask`, `replan` or `{"value": ...}`, as in plan files."""
     approval: Approval | None
     """Whether a person must approve the call first, and how the person is asked."""
     priority: int | None
