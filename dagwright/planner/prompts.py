@@ -17,7 +17,8 @@ from dagwright.planning.plan_and_execute.goal_spec import Profile
 
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000
-"""Limit for the newest turn. It is higher, because the request may refer to its result or answer its question."""
+"""Limit for the newest turn. This limit is higher, because the request may refer to the result of the newest turn, or
+answer a question that the turn asked."""
 REPAIR_CHARACTERS = 24 * 1024
 """Limit for the problems of one plan, about a hundred problems."""
 _PROBLEM_CHARACTERS = 1_200

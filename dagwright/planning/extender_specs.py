@@ -1,7 +1,8 @@
-"""The specs of plan extenders: the `extender` of a compiled plan as JSON, and the workflow type of its runs.
+"""Parse the spec of a plan extender, and select the workflow type of the plan's runs.
 
-The kind of the extender determines the workflow type. All workflow types run the same code, but lists and the Temporal
-UI can distinguish agents from plans. `protocol.run_start` creates the extenders.
+The spec is the field `extender` of a compiled plan, as JSON; `protocol.run_start` creates the extender from it. The
+kind of the spec determines the workflow type. All workflow types run the same code, but lists and the Temporal UI can
+distinguish agents from plans.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,18 +12,19 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import policy_of_extender
 from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
-from dagwright.planning.agent_loop.spec import AgentSpec, spec_from_json
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_spec_from_json
 from dagwright.planning.plan_and_execute.goal_spec import Goal, goal_from_json
 from dagwright.planning.rounds.rounds_spec import RoundsSpec, rounds_from_json
 
 ExtenderSpec = AgentSpec | Goal | RoundsSpec
+"""Parsed spec of an extender: of an agent's loop, of plan and execute (`Goal`), or of rounds."""
 
 _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], ExtenderSpec]]] = {
-    AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, spec_from_json),
+    AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, agent_spec_from_json),
     GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, goal_from_json),
     ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, rounds_from_json),
 }
-"""Kind of an extender -> workflow type of its runs, and its parser, which raises ValueError for invalid JSON."""
+"""Kind of a spec -> workflow type of the runs, and parser of the spec, which raises ValueError for invalid JSON."""
 
 
 def extender_spec_of(plan: CompiledPlan) -> ExtenderSpec | None:

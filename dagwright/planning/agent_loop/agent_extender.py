@@ -77,7 +77,7 @@ class AgentLoop:
         return turn.extension_after_answer()
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
-        """Return `None`: the nodes of the run report its errors."""
+        """Return `None`: the errors of the run are the errors of its nodes."""
         return None
 
     def is_reserved(self, node_id: str) -> bool:

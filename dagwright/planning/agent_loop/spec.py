@@ -183,7 +183,7 @@ class AgentSpec:
         return encoded
 
 
-def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
+def agent_spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
     """Decode a spec from its JSON form.
 
     Raises:

@@ -41,7 +41,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node_num
     if spec.is_ask_person_tool(call.name):
         ask_tool = ask_person_tool(spec.request_types)
         ask_declaration = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
-        return _request_node(_arguments_of(call, ask_declaration), node_id, turn_node_number)
+        return _node_of_ask_call(_arguments_of(call, ask_declaration), node_id, turn_node_number)
     tool = spec.tools.get(call.name)
     if tool is None:
         raise UnknownTool(f"Unknown tool {call.name[:_NAME_CHARACTERS]!r}.")
@@ -60,9 +60,11 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node_num
 
 
 def unknown_tool_message(name: str, spec: AgentSpec) -> str:
-    """Return the message for a call of an unknown tool, with the names of all available tools.
+    """Return the message for the first call of an unknown tool in a turn, with the names of all available tools.
 
-    Complexity: linear in the number of tools, about 10 µs per tool, so only one call per turn gets this list.
+    The messages for further unknown tools of the turn do not repeat the list of names.
+
+    Complexity: linear in the number of tools, about 10 µs per tool.
     """
     tool_names = [tool.name for tool in spec.offered_tools]
     name = name[:_NAME_CHARACTERS]
@@ -87,8 +89,8 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
     return arguments
 
 
-def _request_node(fields: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
-    # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
+def _node_of_ask_call(fields: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
+    # Only a SELECTION has options, and only an INFORMATION has a schema.
     implied_type = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
     default_type = {} if "type" in fields else {"type": implied_type}
     try:

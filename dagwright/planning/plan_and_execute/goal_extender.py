@@ -96,7 +96,7 @@ class PlanAndExecute:
         return add_nodes(run, approval_number, approved_plan)
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
-        """Return `None`: the nodes of the run report its errors."""
+        """Return `None`: the errors of the run are the errors of its nodes."""
         return None
 
     def is_reserved(self, node_id: str) -> bool:

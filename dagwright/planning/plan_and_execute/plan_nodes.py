@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 def id_conflicts(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the problems of node IDs that the run already uses, in the form of a parsed plan; empty if none."""
+    """Return a problem for each node ID of a plan that the run already uses, in the form of a parsed plan.
+
+    Returns:
+        An empty object if there is no such ID.
+    """
     nodes = [node for node in _planned_nodes(parsed_plan).nodes if not is_stand_in(node)]
     ids = Counter(_new_id(run, node) for node in nodes)
     used_ids = [

@@ -7,7 +7,7 @@ import pytest
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.feedback_markers import find_marker, parse_answer
-from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, agent_spec_from_json
 from tests.support.plan_building import ids_of, start_ready_tasks
 
 AGENT = AgentSpec("helper", feedback_policy="on_request")
@@ -102,11 +102,11 @@ def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
 def test_agent_saved_without_request_types_cannot_request_information() -> None:
     encoded_agent = AGENT.to_json()
     del encoded_agent["request_types"]
-    agent_without_types = spec_from_json(encoded_agent)
+    agent_without_types = agent_spec_from_json(encoded_agent)
     parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', agent_without_types)
     assert parsed_answer.request == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in agent_without_types.offered_tools[0].parameters["properties"]
-    assert spec_from_json(AGENT.to_json()) == AGENT
+    assert agent_spec_from_json(AGENT.to_json()) == AGENT
 
 
 def _response(text: str | None, calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
