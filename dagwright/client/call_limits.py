@@ -35,7 +35,7 @@ class Limit:
         subject: tool, model, owner or template that the limit applies to, such as `tool:http_request`.
         limit: text of the limit, such as `20/s concurrency=5`; `None` if the subject's calls
             are on hold but not limited.
-        is_declared: whether workers declare it; otherwise it was set at run time.
+        is_declared: whether workers declare the limit; otherwise the limit was set at run time.
         by: person who set the limit at run time, if known.
         running: number of running calls that hold a lease; only a concurrency limit has leases. `None` if the
             workflow of the limit does not respond.

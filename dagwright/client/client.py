@@ -98,8 +98,8 @@ class Client:
         """Connect to a server: `async with Client.connect() as client`, or `await` and close the client later.
 
         Args:
-            address: `HOST:PORT`; by default the server of Temporal's environment variables or config file. If they have
-                none, the local server of the state folder, which is started if it does not run.
+            address: `HOST:PORT`; by default the server in Temporal's environment variables or config file. If they name
+                no server, the local server of the state folder, which is started if it does not run.
             namespace: by default the namespace of the environment or config file, or else `default`.
             settings: by default the settings of the environment.
             keep_server: leave a local server running until `dagwright down`, for example to use its UI.
@@ -162,7 +162,7 @@ class Client:
             raise ClientClosed("the client is closed: connect again with Client.connect()")
         if running_loop() not in (None, self._loop):
             raise WrongEventLoop(
-                "the client was connected in another event loop: connect one in this loop, or use SyncClient"
+                "the client was connected in another event loop: connect a client in this loop, or use SyncClient"
             )
 
     @property
@@ -299,10 +299,10 @@ class Client:
                 when its last run has no cursor.
             status: a value of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: prefix of the title or the ID, compared character by character: case and spaces matter.
-            since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
-                back from now. A date starts at midnight, local time.
+            since: earliest start of a run: a date or time, also as an ISO string, or a duration before now, as a
+                timedelta or a string such as `2h`. A date starts at midnight, local time.
             tags: tags that a run must have.
-            session_id: session of which the runs are turns.
+            session_id: only runs that are turns of this session.
             template: name of the published plan that the runs were started from.
 
         Raises:
@@ -343,7 +343,7 @@ class Client:
             limit: number of requests after which a page ends; the requests of one run stay on one page. `after`
                 continues the inbox.
             after: `cursor` of the previous page; `None` lists the first page. The last page has no cursor.
-            assignee: only requests for this person; `anyone` for requests without an assignee.
+            assignee: only requests for this person; `anyone` selects the requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that have been open for longer than this.
 
@@ -455,7 +455,11 @@ class Client:
 
     @contextmanager
     def _register_toolset(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
-        """Register a worker until the block ends: plans of the client may use its tools, and `close` closes it."""
+        """Register a worker until the `with` block ends: plans of the client may use its tools.
+
+        Args:
+            close: closes the worker if the client is closed before the block ends.
+        """
         with self._tools.register(toolset):
             self._worker_closers.append(close)
             try:

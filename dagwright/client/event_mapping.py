@@ -61,7 +61,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     """Return the state that a client has received after all events up to a position in the history.
 
     Args:
-        may_have_waited: the client may have received `node.waiting` for any running node.
+        may_have_waited: the client may have received `node.waiting` for any running or ready node.
     """
     if snapshot.cursor.event == 0 and snapshot.cursor.execution == 1:
         return ReportedState()
@@ -133,7 +133,8 @@ class EventMapper:
     """Maps the moments of one run to events.
 
     Args:
-        run: run that receives the answers if the client answers a request of an event; `None` if it cannot answer.
+        run: run that receives the answers if the client answers a request of an event; `None` if the client cannot
+            answer.
         reported_state: state that the client has received; updated by the mapper.
     """
 
@@ -308,7 +309,8 @@ class EventMapper:
             by=closing.by or None,
             note=closing.note or None,
         )
-        # A default or a policy may answer a request when it opens; then the closing follows the opening.
+        # A default answer or a policy may close a request when it opens; then the closing event follows the opening
+        # event. Every other closing event precedes the other events with the same time.
         rank = 4 if closing.at == closing.requested_at else -1
         return _TimedEvent(_key_of_request(request_id, moment.view, at=closing.at, rank=rank), event)
 

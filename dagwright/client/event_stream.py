@@ -29,7 +29,8 @@ class EventStream:
 
     Args:
         runs: runs of the namespace.
-        run: run that receives the answers if the client answers a request of an event; `None` if it cannot answer.
+        run: run that receives the answers if the client answers a request of an event; `None` if the client cannot
+            answer.
         after: cursor of the last event that the client has.
         has_text: whether the response of a model is also streamed, as `text.delta` events.
     """

@@ -70,7 +70,7 @@ class ForkDraft:
         plan: plan of the fork.
         prediction: nodes that the fork will execute.
         reuse_table: results that the fork reuses.
-        effects: node or item that the fork executes -> the effects of its tool.
+        effects: node or item that the fork executes, or may execute -> the effects of its tool.
         content: plan, inputs and changes; their hash identifies the fork.
         planned_again: nodes of the original run, in plan order, that a model plans again; the fork starts without them.
     """
@@ -341,7 +341,8 @@ def with_current_tools(
     """Return the plan of a run with the current tool declarations, for a fork.
 
     Args:
-        rerun: nodes to execute again; if a planner node is among them, the nodes of its plan are omitted.
+        rerun: nodes to execute again. If a node in which a model writes a plan is among them, the nodes of that plan
+            are omitted.
 
     Raises:
         ForkRejected: nodes of the plan have superseded other nodes, or the effects of a tool have changed.

@@ -30,8 +30,8 @@ class SharedRunOptions(TypedDict, total=False):
     Args:
         deadline: how long the whole run may take.
         policy: which calls require approval.
-        budget: limits of the run: any of `tokens`, `money`, `calls`, `nodes` and `time`. At a limit, the run requests
-            more (`on_limit` is `ask`, the default) or ends (`finish`).
+        budget: limits of the run: any of `tokens`, `money`, `calls`, `nodes` and `time`. At a limit, the run asks a
+            person for more budget (`on_limit` is `ask`, the default) or ends (`finish`).
         model: model of the run; by default the model in the worker's settings.
         tags: key -> value; lists of runs can be filtered by tags.
         approve_plan: request approval of the plan before it runs.

@@ -33,7 +33,8 @@ class TextRequest:
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: options of the profile `rounds`; `None` for the values of the settings.
         context, confidence, approve_plan, plan_only, output_schema: as in `planner.PlanningOptions`.
-        earlier_turns: the conversation before the request, oldest first; the turns of a session take precedence.
+        earlier_turns: the conversation before the request, oldest first; ignored if the session of the request has
+            turns.
         title: title of the run; `None` for the text of the request.
     """
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
-"""Default limit of the node results of one `RunResult`, as JSON."""
+"""Default limit of the total size of the node results in one `RunResult`, as JSON."""
 _MAX_REPR_CHARACTERS = 200
 """Maximum length of a value in `repr`."""
 _NODE_OVERHEAD_BYTES = 1024
@@ -168,7 +168,7 @@ class RunResult:
     """Status, output and nodes of a run: final if the run has ended, otherwise as far as they are known.
 
     Args:
-        error: why the run failed; `node` of the error is the node that caused the failure, if any.
+        error: why the run failed; its `node_id` is the node that caused the failure, if any.
         problems: one for each failed node, also if the run completed with failures; if no node failed, the error of
             the run.
         usage: usage of all models that the run and its sub-plans called.

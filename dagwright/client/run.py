@@ -42,12 +42,13 @@ from dagwright.plans.posted_plans import PostedPlan
 
 
 class Limits(TypedDict, total=False):
-    """Limits of a run; `None` removes a limit.
+    """New limits of a run.
 
     Args:
         max_parallel: maximum number of nodes that run at the same time.
-        deadline: how long the whole run may take, counted from its start.
-        budget: new limits, such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
+        deadline: how long the whole run may take, counted from its start; `None` removes the deadline.
+        budget: changed limits of the budget. For example, `{"tokens": 90000, "money": None}` sets the limit for tokens
+            and removes the limit for money.
     """
 
     max_parallel: int
@@ -211,7 +212,7 @@ class Run:
 
         Raises:
             FeedbackRejected: the run rejects the answer and keeps the request open, or the run has ended.
-            PlanInvalid: `nodes` are invalid.
+            PlanInvalid: the `nodes` of the answer are invalid.
         """
         services, nodes = self._services, answer.get("nodes", ())
         tools = await RunTools(services, self._id, self._tools).publish_and_declare(nodes) if nodes else {}
@@ -345,7 +346,8 @@ class Run:
             PlanInvalid: the plan or the inputs are invalid.
             RunIdInUse: the ID belongs to another run, or the same fork was started with other tags than `tags`.
             OptionInvalid: a tag is invalid.
-            ForkRejected: the fork would repeat an effect that must not happen twice, or a result is lost.
+            ForkRejected: the fork would repeat an effect that must not happen twice, or a result that it would reuse is
+                no longer in the payload store.
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
         draft = await self._draft(_fork_changes(plan, inputs, rerun), tools)

@@ -31,7 +31,8 @@ class RunSummary:
     """One run in a list.
 
     Args:
-        session_id: session that the run is a turn of; with the prefix `OWNER:` if an API key started the run.
+        session_id: ID of the session that the run is a turn of. If an API key started the run, the ID starts with the
+            owner of the key and a colon, such as `alice:orders`.
         nodes_done: number of ended nodes, as last recorded by the run; see docs/contributing/internals/lists.md.
         nodes_total: number of all nodes, as last recorded by the run.
         error: for a failed run: code, message and node.
@@ -70,7 +71,7 @@ def _error_json(error: Problem) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "node_id": error.node_id}
 
 
-IS_TOP_RUN = f"{wire.RUN_WORKFLOWS_FILTER} AND {wire.SEARCH_ROOT} IS NULL"
+TOP_RUNS_FILTER = f"{wire.RUN_WORKFLOWS_FILTER} AND {wire.SEARCH_ROOT} IS NULL"
 """Condition of a visibility query for runs that are not sub-plans."""
 
 
@@ -81,7 +82,7 @@ class RunFilter:
     Args:
         owner: owner of the API key that started the run.
         status: status of the run.
-        session_name: session in which the run is a turn.
+        session_name: stored name of the session in which the run is a turn.
         title: prefix of the title or the ID, compared character by character: case and spaces matter.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.
@@ -99,18 +100,23 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        The query may match more runs than the filter; `matches` excludes them. A database may ignore the case of
-        titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. `StartTime` is the
-        start of the current execution; a run that continued as new started earlier.
+        The query may also match runs that the filter does not match; `matches` excludes them. The query is less exact
+        for three reasons. A database may ignore the case of titles and tags. A prefix of IDs is cut at the first
+        character that a query cannot contain. `StartTime` is the start of the current execution, and a run that
+        continued as new started earlier.
         """
         # A run that continued as new is listed once, by its newest execution.
-        parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
+        parts = [TOP_RUNS_FILTER, "ExecutionStatus != 'ContinuedAsNew'"]
         if self.status is not None:
             parts.append(_CONDITION_BY_STATUS[RunStatus(self.status)])
         if self.since is not None:
             parts.append(f"StartTime >= '{format_time(self.since)}'")
-        conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session_name))
-        for attribute, name in (*conditions, (wire.SEARCH_TEMPLATE, self.template)):
+        names_by_attribute = {
+            wire.SEARCH_OWNER: self.owner,
+            wire.SEARCH_SESSION: self.session_name,
+            wire.SEARCH_TEMPLATE: self.template,
+        }
+        for attribute, name in names_by_attribute.items():
             if name is not None:
                 parts.append(f"{attribute} = {quote_literal(keyword(name))}")
         if self.title:
@@ -144,12 +150,12 @@ def parse_since(since: date | timedelta | str) -> float:
     """Return the earliest start time of a list, in seconds since the epoch.
 
     Args:
-        since: a date or time, also as a string; a timedelta or duration is counted back from now. Dates start at
-            midnight, local time.
+        since: a date or time, also as an ISO string, or a duration before now, as a timedelta or a string such as
+            `2h`. A date starts at midnight, local time.
 
     Raises:
-        ValueError: the time is invalid, or not in the years 1970 to 9999; the message completes a sentence that starts
-            with the name of the option.
+        ValueError: the time is invalid, or not in the years 1970 to 9999. The message continues a sentence that starts
+            with the name of the option, such as `must be a time in the years 1970 to 9999, not 12`.
     """
     since_argument = since
     try:
@@ -294,10 +300,10 @@ def _tags_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> dict[str,
 
 def owner_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> str | None:
     """Return the owner of a run from its memo; if the memo cannot be decoded, from its search attributes."""
-    return owner_in(memo) or execution.typed_search_attributes.get(OWNER)
+    return owner_in_memo(memo) or execution.typed_search_attributes.get(OWNER)
 
 
-def owner_in(memo: Mapping[str, Any]) -> str | None:
+def owner_in_memo(memo: Mapping[str, Any]) -> str | None:
     """Return the owner of the API key that started a run or a session, from its memo."""
     owner = memo.get(wire.MEMO_OWNER)
     return owner if isinstance(owner, str) else None

@@ -138,7 +138,7 @@ class ForkPreview:
         reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
         decided_later: nodes that cannot be predicted before other nodes have run.
         planned_again: nodes of the original run that are not in the fork because a model plans them again.
-        effects: ID of an executed node -> effects of its tool.
+        effects: ID of a node that the fork executes, or may execute -> effects of its tool.
     """
 
     fork_run_id: str

@@ -23,10 +23,10 @@ from dagwright.client.feedback.open_requests import has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import (
-    IS_TOP_RUN,
+    TOP_RUNS_FILTER,
     RunFilter,
     RunSummary,
-    owner_in,
+    owner_in_memo,
     quote_literal,
     readable_memo,
     run_summary,
@@ -90,7 +90,7 @@ class Runs:
         connection: connection to the namespace.
         task_queue: task queue of the workflows.
         store: stores plans that are too large for the input of a run.
-        has_webhook: whether the workers of the runs notify a webhook of requests.
+        has_webhook: whether the workers notify a webhook when a run requests feedback.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Runs:
     async def inbox(
         self, *, limit: int, inbox_filter: InboxFilter = MATCH_EVERY_REQUEST, after: ListCursor | None = None
     ) -> InboxPage:
-        """Return a page of the open requests of all runs; see `read_inbox_page`."""
+        """Return a page of the open feedback requests of all runs; see `read_inbox_page`."""
         return await read_inbox_page(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
@@ -255,9 +255,8 @@ class Runs:
             excluded_ids: IDs of runs that are not counted.
         """
         self._connection.require_search_attributes()
-        query = (
-            f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quote_literal(keyword(owner))}"
-        )
+        owner_condition = f"{wire.SEARCH_OWNER} = {quote_literal(keyword(owner))}"
+        query = f"{TOP_RUNS_FILTER} AND ExecutionStatus = 'Running' AND {owner_condition}"
         if excluded_ids:
             # Some valid IDs cannot be written in a query; runs with such an ID are counted.
             ids = ", ".join(
@@ -328,7 +327,7 @@ class Runs:
         Raises:
             RunNotFound: there is no such run.
         """
-        return owner_in(await self._memo_of(run_id))
+        return owner_in_memo(await self._memo_of(run_id))
 
     async def shared_properties_of(self, run_id: str) -> SharedProperties:
         """Return the properties that a run shares with its forks. Complexity: one request to the server.
@@ -339,7 +338,7 @@ class Runs:
         execution = await self._existing_run(run_id)
         memo = await execution.memo()
         fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
-        return SharedProperties(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
+        return SharedProperties(owner_in_memo(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
 
     async def document(self, view: RunView, *, full: bool = False, only_node: str | None = None) -> dict[str, Any]:
         """Return the document of a run with its large values loaded; see `hydrated_document`.

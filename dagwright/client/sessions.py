@@ -137,7 +137,7 @@ class Sessions:
         runs: runs of the same namespace.
         task_queue: task queue of the workflows.
         ensure_served: ensures that a worker is running; called after the checks of the client, before a turn is sent
-            or an existing run is returned. By default a worker must be running already.
+            or an existing run is returned. The default does nothing, so a worker must be running already.
     """
 
     def __init__(
@@ -226,8 +226,8 @@ class Sessions:
 
         Args:
             prepare: prepares the turn; called again if the session has changed in the meantime.
-            run_id: ID of the run and of the turn; `None` generates an ID. A second call with the same ID starts no
-                turn.
+            run_id: ID of the run and of the turn; `None` generates an ID. A second call with the same ID returns the
+                run of the first call.
             on_busy: called for a turn that is running; `None` to raise `TurnRejected` instead of waiting for a
                 busy session.
 

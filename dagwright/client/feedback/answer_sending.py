@@ -41,8 +41,8 @@ class AnswerTarget:
     """The requests that an answer is for.
 
     Args:
-        run_id: ID of the run that the user gave.
-        request_id: ID of a request or node that the user gave.
+        run_id: run ID that the user gave.
+        request_id: ID of a request or node, as the user gave it.
         requests: the matching open requests; empty if no open request has this ID.
     """
 
@@ -199,7 +199,8 @@ async def answer_request(feedback: "FeedbackClient", run_id: str, request_id: st
 async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
     """Return the next request of a `lookup` node after the answer; `None` if the node opens none.
 
-    A `lookup` node opens another request if nothing matches the answer. The reply of the run does not contain it.
+    A `lookup` node opens another request if nothing matches the answer. The run's reply to the answer does not contain
+    that request.
     """
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:

@@ -32,7 +32,7 @@ class InboxFilter:
 
     Args:
         run_id: ID of the run, or of the root run of a child run.
-        owner: owner of the API key that started the run, or assignee of the request.
+        owner: person who owns the API key that started the run, or who is the assignee of the request.
         assignee: person who should answer; `ANYONE` for requests without an assignee.
         type: type of the request, such as `APPROVAL`.
         opened_before: latest time at which the request was opened, in seconds since the epoch.

@@ -143,7 +143,11 @@ def requests_of_node(requests: Sequence[OpenRequest], node_path: str) -> list[Op
 
 
 def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
-    """Return one location for each run with requests of a node: the request, or the node if there are several."""
+    """Return one location for each run with requests: its request, or its node if the run has several requests.
+
+    Args:
+        requests: requests of one node, which may belong to several runs of its sub-plan.
+    """
     requests_by_run: dict[str, list[OpenRequest]] = {}
     for request in requests:
         requests_by_run.setdefault(request.request_ref.run_id, []).append(request)

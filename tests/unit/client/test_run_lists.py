@@ -13,7 +13,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from dagwright.client.feedback.inbox import MATCH_EVERY_REQUEST, InboxFilter
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.run_lists import RunFilter, owner_in, run_summary
+from dagwright.client.run_lists import RunFilter, owner_in_memo, run_summary
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
 from dagwright.core.errors import Problem
@@ -243,7 +243,7 @@ def test_filter_is_case_sensitive_and_compares_the_start_time_of_the_first_execu
         (RunFilter(title="Run-1"), False),
     ]
     assert [each.matches(run, memo) for each, _ in expected] == [is_match for _, is_match in expected]
-    assert (owner_in({}), owner_in({wire.MEMO_OWNER: 1}), owner_in(memo)) == (None, None, "ann")
+    assert (owner_in_memo({}), owner_in_memo({wire.MEMO_OWNER: 1}), owner_in_memo(memo)) == (None, None, "ann")
 
 
 async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> None:
