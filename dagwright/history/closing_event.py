@@ -81,7 +81,9 @@ STATUS_AT_CLOSE = {
 
 
 async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_document: bool) -> NodeError | None:
-    """Return the error of a run from its closing event, or the error of a missing document; `None` if there is neither.
+    """Return the error of a run from its closing event; `None` if the run ended without an error.
+
+    A run that completed without a result document gets an error that reports the missing document.
 
     Args:
         converter: converter that decodes failures.
@@ -134,7 +136,7 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 async def read_recorded_document(client: Client, run_id: str, execution_id: str | None) -> dict[str, Any] | None:
-    """Return the document that a cancelled run recorded; `None` if the last events have none.
+    """Return the document that a cancelled run recorded; `None` if its last events contain no document.
 
     Runs of earlier versions, and runs that were cancelled before they started, have recorded no document.
     """

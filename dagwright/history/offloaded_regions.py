@@ -40,8 +40,9 @@ class InnerNode:
     """Node of an offloaded region.
 
     Args:
-        document: the node in a result document, except that a value in the store is a `StoredValue`.
-        is_end_node: whether no node depends on it.
+        document: the document of the node, as in a result document, except that a value in the store is a
+            `StoredValue`.
+        is_end_node: whether the node has no dependents.
     """
 
     id: str

@@ -169,7 +169,7 @@ class HistoryReplay:
         return [task_id for id_of_call in ids_of_calls if (task_id := self.task_of(id_of_call)) is not None]
 
     def sub_plan_of(self, child_run_id: str) -> str | None:
-        """Return the task whose sub-plan has a run ID."""
+        """Return the task whose sub-plan is the run `child_run_id`; `None` if no task has started that run."""
         call_id = self._call_by_child.get(child_run_id)
         return None if self.scheduler is None or call_id is None else task_of_call(self.scheduler.state, call_id)
 
@@ -355,8 +355,8 @@ class HistoryReplay:
         """Apply Temporal's own cancel request, which the workflow handles after all other events.
 
         Args:
-            has_started: whether the run started in an earlier workflow task. Otherwise its first tasks were scheduled
-                and withdrawn.
+            has_started: whether the run started in an earlier workflow task. Otherwise this workflow task scheduled the
+                first tasks of the run, and withdrew them.
             earlier_tasks: tasks that earlier workflow tasks dispatched; the calls of other tasks leave no event.
         """
         if self.scheduler is None:
@@ -383,7 +383,7 @@ class HistoryReplay:
         self._apply_unrecorded_effects()
 
     def _apply_unrecorded_effects(self) -> None:
-        """Apply the effects of the last workflow task that left no event.
+        """Apply those effects of the last workflow task for which the history has no event.
 
         For example, a task that cannot be sent fails without an event.
         """

@@ -169,7 +169,7 @@ class RunExplainer:
         """Return why a node or item is in its state.
 
         Args:
-            node: ID of the node or item; in a sub-plan, the path `archive/check`.
+            node: ID of the node or item; for a node of a sub-plan, its path, such as `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.

@@ -190,7 +190,7 @@ class RunReader:
     Args:
         client: client of the run's namespace.
         run_id: id of the run.
-        execution_id: run id of one execution; `None` means the newest execution.
+        execution_id: Temporal's run ID of one execution; `None` means the newest execution.
     """
 
     def __init__(self, client: Client, run_id: str, *, execution_id: str | None = None) -> None:

@@ -115,7 +115,7 @@ class RunView:
         return document
 
     def graph(self) -> dict[str, Any]:
-        """Return nodes and edges with their states."""
+        """Return the nodes with their states, and the edges."""
         return graph_document(self.scheduler) if self.scheduler else {"nodes": [], "edges": []}
 
     @property

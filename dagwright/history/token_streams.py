@@ -91,10 +91,12 @@ class TokenStreams:
                     yield part
 
     async def was_superseded(self, run_id: str, mark: TextMark) -> bool:
-        """Return whether a turn has produced a text other than the text that a reader got from another process.
+        """Return whether a turn of an agent has produced a text other than the text that a reader has received.
+
+        The reader received its text from another process.
 
         Args:
-            mark: mark of the text that the reader got. The result is `False` if no turn wrote this text.
+            mark: mark of the received text. The result is `False` if no turn of an agent wrote this text.
 
         Raises:
             RPCError: the server does not respond.
@@ -324,10 +326,11 @@ def _text_of_call(call_id: str, view: "RunView | None") -> str | None:
 
 
 def is_superseded(view: "RunView", call_id: str, mark: TextMark) -> bool:
-    """Return whether a turn has produced a text other than the text that a reader got.
+    """Return whether a turn of an agent has produced a text other than the text that a reader has received.
 
     Args:
         view: state of the run of the agent.
+        mark: mark of the received text.
     """
     if view.scheduler is None:
         return False
