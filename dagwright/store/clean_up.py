@@ -27,13 +27,13 @@ class RetentionUnknown(DagwrightError):
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run that the namespace still lists, open or closed.
+    """An execution of a run that the namespace still lists, open or closed.
 
     Args:
         first_execution_id: ID of the first execution in the chain of continuations and resets; `execution_id` if this
             execution is the first.
-        started_at: start of this run; after a continue-as-new, the time of the continuation.
-        chain_started_at: start of the first run of its chain, if the run reports it.
+        started_at: start of this execution; after a continue-as-new, the time of the continuation.
+        chain_started_at: start of the first execution of the chain, if the run reports it.
         root_id: workflow ID of the root run; `None` if the run is not a sub-plan.
     """
 
@@ -135,7 +135,7 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
         if run.chain_started_at is None and run.first_execution_id not in execution_ids:
             raise RetentionUnknown(
                 f"the run {run.workflow_id!r} continues a run that is no longer listed, and does not report when that "
-                "run started; it has to end and leave the list first"
+                f"run started; {run.workflow_id!r} has to end and leave the list first"
             )
         # A sub-plan may refer to payloads of its root run, even if the sub-plan started much later.
         root_start = start_times.get(run.root_id) if run.root_id is not None else None
@@ -161,7 +161,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """Usage of a store by payloads.
+    """Number and size of the payloads in a store.
 
     Args:
         total: all payloads.
@@ -191,7 +191,7 @@ async def measure_payloads(store: PayloadStore, cutoff: RemovalCutoff | None) ->
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """Usage of the cache: all entries, and the expired entries."""
+    """Number and size of all cache entries, and of the expired entries."""
 
     total: Amount
     expired: Amount

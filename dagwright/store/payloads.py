@@ -57,9 +57,10 @@ class CacheEntry:
 class PayloadStore(Protocol):
     """Stores content under a reference derived from its hash; safe for concurrent use by many processes.
 
-    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. After the
-    start of a run, and before the run receives a reference, the payload of the reference must be stored or renewed: the
-    clean-up depends only on this time.
+    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated.
+
+    Code that passes a reference to a run must store or renew the payload after the start of the run and before the run
+    receives the reference. The clean-up decides only by the time at which a payload was last stored or renewed.
 
     In addition to payloads, the store holds small cache entries under keys chosen by the caller. Entries may be lost at
     any time or damaged by a power failure, and no run depends on them.
@@ -124,7 +125,7 @@ class PayloadStore(Protocol):
         ...
 
     async def claim(self, owner: str) -> None:
-        """Record an owner of the store, so that no other owner cleans up the store; idempotent.
+        """Record an owner of the store; idempotent. If a store has several owners, the clean-up removes no payload.
 
         Args:
             owner: ID of a Temporal namespace, a UUID.

@@ -1,8 +1,8 @@
 """Folders and files that only their owner may read: the state folder and its content.
 
 Histories contain the arguments and results of all runs, so other users of the machine must not read the histories. The
-mode of the folder (0700) alone excludes other users. Files have mode 0600 nevertheless, in case the mode of the folder
-is changed later.
+mode of the folder (0700) is enough to exclude other users. Files also have mode 0600, in case the mode of the folder is
+changed later.
 """
 
 import os
@@ -20,7 +20,7 @@ _OTHERS_BITS = 0o077
 
 
 def make_private_folder(folder: Path) -> bool:
-    """Create a folder with mode 0700, or change its mode; return whether other users have no access.
+    """Create a folder with mode 0700, or change its mode to 0700; return whether only its owner has access.
 
     Folders of other users, and folders that all users share (sticky bit, like `/tmp`), keep their mode.
 
@@ -32,7 +32,7 @@ def make_private_folder(folder: Path) -> bool:
 
 
 def make_files_private(folders: Iterable[Path]) -> None:
-    """Set mode 0600 for the user's own files directly in some folders; skip links."""
+    """Set mode 0600 for the files directly in the folders; skip links, and files of other users."""
     for path in [path for folder in folders if folder.is_dir() for path in folder.iterdir()]:
         # Other commands may remove their lock files at this moment.
         with suppress(FileNotFoundError):

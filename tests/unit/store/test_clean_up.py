@@ -68,7 +68,7 @@ def test_cutoff_follows_from_the_retention_or_the_start_of_the_oldest_run(
 
 
 UNKNOWN_CHAIN_START = (
-    "the run 'a' continues a run that is no longer listed, and does not report when that run started; it has to end "
+    "the run 'a' continues a run that is no longer listed, and does not report when that run started; 'a' has to end "
     "and leave the list first"
 )
 UNKNOWN_ROOT_START = (
