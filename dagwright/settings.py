@@ -88,7 +88,7 @@ _TEMPORAL_TLS_VARIABLES = (
     *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
     "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
 )
-"""Variables of Temporal's client that name files. They are read here only to keep the file tools from these files."""
+"""Variables of Temporal's client that name files. They are read here so that the file tools can reject these files."""
 _PATH_SETTINGS = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may be the path of a file or folder."""
 _SQLITE_URL = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
@@ -156,7 +156,7 @@ class Settings(BaseModel):
     max_rounds: int = Field(default=DEFAULT_MAX_ROUNDS, ge=1, le=ROUNDS_LIMIT)
     """Default maximum number of rounds in a run with the profile `rounds`."""
     worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
-    """Default timeout in seconds of worker tools without a timeout, in a run with the profile `rounds`."""
+    """Default timeout in seconds of worker tools that declare no timeout, in a run with the profile `rounds`."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
     """Default timeout in seconds of a run with the profile `rounds`."""
     synthesis: Synthesis = DEFAULT_SYNTHESIS

@@ -48,10 +48,10 @@ def fewer_garbage_collections() -> Iterator[None]:
 
 
 class _ShortSwitchInterval:
-    """A short switch interval while threads of this process are busy, so that the event loop waits less.
+    """A short switch interval while threads run code of users, so that the event loop waits less.
 
-    The switch interval is changed only during this time: switching every 0.5 ms costs a worker 2 to 5 % of its
-    CPU time for ordinary steps.
+    The switch interval is not changed at other times: switching every 0.5 ms costs a worker 2 to 5 % of its CPU time
+    for ordinary steps.
     """
 
     def __init__(self) -> None:

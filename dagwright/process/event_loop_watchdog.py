@@ -17,8 +17,11 @@ import structlog
 
 CHECK_INTERVAL_S = 1.0
 BLOCKED_AFTER_S = 2.0
-"""A loop that is blocked this long is logged at the next check. After 3 s, the shortest heartbeat timeout expires.
-A call whose last heartbeat was sent some time before the loop was blocked may time out before the log line.
+"""The watchdog logs a loop that has been blocked for at least this long. It checks the loop once per second, so it may
+notice this a second later.
+
+The shortest heartbeat timeout is 3 s, counted from the last heartbeat of a call. A call may therefore time out before
+the log line.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.process.event_loop")
@@ -27,7 +30,10 @@ _LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platst
 
 @contextmanager
 def logging_blocked_loop() -> Iterator[None]:
-    """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
+    """Watch the running loop until the `with` block ends.
+
+    Each time the loop is blocked, log a warning with the location of the code that blocks it.
+    """
     watchdog = _Watchdog(asyncio.get_running_loop())
     thread = threading.Thread(target=watchdog.run, name="event loop watchdog", daemon=True)
     thread.start()
@@ -45,7 +51,8 @@ class _Watchdog:
         self.stop_event = threading.Event()
         self._loop = loop
         self._thread_id = threading.get_ident()
-        self._stepped_at = time.monotonic()
+        self._responded_at = time.monotonic()
+        """Time at which the loop last executed a callback of the watchdog."""
 
     def run(self) -> None:
         is_logged = False
@@ -54,28 +61,29 @@ class _Watchdog:
             now = time.monotonic()
             if now - checked_at > CHECK_INTERVAL_S + BLOCKED_AFTER_S:
                 # The whole process was suspended, for example by SIGSTOP.
-                self._stepped_at = now
+                self._responded_at = now
             checked_at = now
-            blocked_s = now - self._stepped_at
-            if blocked_s < BLOCKED_AFTER_S + CHECK_INTERVAL_S:
+            silent_s = now - self._responded_at
+            # The last response may be one check interval older than the start of the blockage.
+            if silent_s < BLOCKED_AFTER_S + CHECK_INTERVAL_S:
                 is_logged = False
             elif not is_logged:
                 is_logged = True
-                self._log_blocked_loop(blocked_s)
+                self._log_blocked_loop(silent_s)
             # The loop may be closed already.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._step)
+                self._loop.call_soon_threadsafe(self._record_response)
 
-    def _step(self) -> None:
-        self._stepped_at = time.monotonic()
+    def _record_response(self) -> None:
+        self._responded_at = time.monotonic()
 
-    def _log_blocked_loop(self, blocked_s: float) -> None:
+    def _log_blocked_loop(self, silent_s: float) -> None:
         frame = sys._current_frames().get(self._thread_id)
         _LOG.warning(
             "the event loop is blocked, so the calls of this worker cannot heartbeat, and Temporal times them out: "
             "an async tool must not block; write it as a plain def, which runs in a thread, or await slow operations",
             where=_location_of(frame) if frame is not None else None,
-            since_s=round(blocked_s, 1),
+            since_s=round(silent_s, 1),
         )
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 DEFAULT_PROCESS_COUNT = 2
 """Default number of processes, each for one function. More processes would only take CPU time from runs."""
 MEMORY_BYTES = 2 * 1024**3
-"""Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
+"""Maximum address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
 _OUT_OF_MEMORY_EXIT_CODE = 71
 _NICENESS = 5
 """A pool process gives way to the processes that execute runs and serve requests."""

@@ -37,7 +37,7 @@ from dagwright.protocol.call_limit_messages import (
 from dagwright.server.note_workflows import find_open_workflow, terminate_if_open
 
 RESPONSE_TIMEOUT_S = 10.0
-"""Maximum wait for the response of a limit. Within this time, another worker takes the task of a dead worker."""
+"""Maximum wait for the response of a limit. If the worker of the limit dies, another worker responds in this time."""
 
 _QUERY_TIMEOUT_S = 3.0
 _RPC_TIMEOUT = timedelta(seconds=10)

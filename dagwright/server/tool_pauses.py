@@ -141,7 +141,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
     pause = await find_tool_pause(client, tool)
     if pause is not None:
         await terminate_if_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
-        # A worker that still has the pause in its cache may pause a call.
+        # During this time, a worker that still has the pause in its cache may pause more calls.
         await asyncio.sleep(PAUSE_PROPAGATION_S)
     calls_by_run = [calls async for calls in _paused_calls(client, tool)]
     call_count = sum(len(calls.ids) for calls in calls_by_run)

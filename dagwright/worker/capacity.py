@@ -24,7 +24,7 @@ from dagwright.settings import (
 )
 
 _MIN_SLOTS = 4
-"""Minimum number of slots for calls. Without it, a worker would start no call while other processes use the machine."""
+"""Minimum number of slots for calls. Without a minimum, a worker starts no call while other processes use the CPU."""
 _SLOT_INTERVAL = timedelta(milliseconds=20)
 """Delay before each slot over `_MIN_SLOTS`. With the SDK's default of 50 ms, a fan-out of 100 calls is four times
 slower (docs/contributing/internals/temporal.md)."""
@@ -40,8 +40,8 @@ class WorkerCapacity:
         activity_slots: maximum number of concurrent calls.
         cached_runs: maximum number of runs in memory; other runs are replayed when they continue.
         pollers: maximum number of concurrent polls for calls.
-        target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker accepts more calls. Without a
-            target, the worker accepts calls up to `activity_slots`.
+        target_cpu, target_memory: shares of the machine's CPU and memory, 0 to 1, up to which the worker accepts more
+            calls. Without a target, the worker accepts calls up to `activity_slots`.
     """
 
     role: WorkerRole = "all"
