@@ -114,7 +114,7 @@ def add_key(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Scope: run, answer, operate, or read (read-only, alone); repeatable; "
+            help="Scope: run, answer or operate, repeatable; or only read, for a read-only key; "
             "default: run, answer and operate.",
         ),
     ] = None,

@@ -58,7 +58,7 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
                 return
             is_interrupted = True
             for handled_signal in _SIGNALS:
-                # The handler is not called by the event loop, because a step may block the loop.
+                # A step may block the event loop, so the handler for the second signal is not a handler of the loop.
                 loop.remove_signal_handler(handled_signal)
                 signal.signal(handled_signal, end_process_at_once)
             output.log(interrupt_handling.text)

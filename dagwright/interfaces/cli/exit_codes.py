@@ -87,11 +87,11 @@ class ErrorStatus(DescribedCode):
         "Repeat the command; a started run continues.",
         _RETRYABLE,
     )
-    INVALID = ("invalid", ExitCode.REJECTED, "The session rejects the request.", "See the message.")
+    INVALID = ("invalid", ExitCode.REJECTED, "The session rejects the turn.", "See the message.")
     INVALID_FIELD = (
         "invalid_field",
         ExitCode.REJECTED,
-        "An argument or the request is not a valid text.",
+        "An argument or the request in natural language is not a valid text.",
         "Give it in UTF-8.",
     )
     INVALID_POLICY = (
@@ -143,7 +143,7 @@ class ErrorStatus(DescribedCode):
     NO_REQUEST = (
         "no_request",
         ExitCode.FAILED,
-        "No request has arrived within `--wait`.",
+        "No feedback request has arrived within `--wait`.",
         "`dagwright explain ID` shows why a run waits; repeat the command.",
         _RETRYABLE,
     )
@@ -177,7 +177,7 @@ class ErrorStatus(DescribedCode):
     NOT_ANSWERED = (
         "not_answered",
         ExitCode.REJECTED,
-        "The request is still open.",
+        "No answer was given, so the feedback request is still open.",
         "Answer it with `dagwright feedback`.",
     )
     NOT_CONFIRMED = ("not_confirmed", ExitCode.REJECTED, "The command needs a confirmation.", "Add `--yes`.")
@@ -236,7 +236,12 @@ class ErrorStatus(DescribedCode):
         "Repeat the command, or use another session.",
         _RETRYABLE,
     )
-    TOO_LARGE = ("too_large", ExitCode.REJECTED, "The request is over a limit.", "Shorten it; see [limits](limits.md).")
+    TOO_LARGE = (
+        "too_large",
+        ExitCode.REJECTED,
+        "The request in natural language, or the turn, is over a limit.",
+        "Shorten it; see [limits](limits.md).",
+    )
     UNREADABLE = (
         "unreadable",
         ExitCode.REJECTED,

@@ -32,7 +32,9 @@ class RunFollower:
     def __init__(self, runs: "Runs", client: Client, run_id: str, *, output: Output) -> None:
         self._runs, self._run_id = runs, run_id
         self._moments = follow(runs, run_id)
+        """States of the run over time, each with the open requests."""
         self._lost_calls = LostCalls(client)
+        """Marks the calls whose worker has died."""
         self._output = output
         self._line_writer = LineWriter(output.print)
         self.requests: Sequence[Request] = ()
@@ -84,6 +86,7 @@ class RunFollower:
         with suppress(RunNotFound, RPCError):
             async with aclosing(self._runs.token_streams.parts(self._run_id, delivered_text)) as parts:
                 async for _ in parts:
+                    # `parts` has added the part to `delivered_text`.
                     display.show_answer(delivered_text.text)
 
     async def close(self) -> None:

@@ -206,7 +206,7 @@ class SessionArguments:
     """Arguments of `session`. Without an ID, the sessions are listed, starting after the cursor `after`."""
 
     session_id: Annotated[
-        str | None, typer.Argument(metavar="S", help="ID of the session; without it, list the sessions.")
+        str | None, typer.Argument(metavar="S", help="ID of the session; without an ID, list the sessions.")
     ] = None
     is_ending: Annotated[
         bool,

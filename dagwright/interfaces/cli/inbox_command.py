@@ -116,7 +116,7 @@ def _omitted_lines(page: InboxPage) -> list[str]:
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
-    """Return a note if runs are open but no worker serves them: such runs may have requests that are not listed."""
+    """Return a note if runs are open but no worker serves them: such runs open no requests, so the inbox lacks them."""
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None

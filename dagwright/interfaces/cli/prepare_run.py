@@ -115,7 +115,7 @@ def prepare_run(
     can_ask = not arguments.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked_plan.inputs, values)
-    # A repeated request must have an equal document, so the document omits the names of the session, which change.
+    # A repeated start must have an equal document, so the document omits the names of the session, which may change.
     source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
     # Detached runs and turns start without the missing inputs, and request them from a person.
     prepare = (

@@ -72,7 +72,7 @@ def create_stop_event() -> asyncio.Event:
             end_process_at_once()
         stop_event.set()
         for signal_number in signal_numbers:
-            # The handler is not called by the event loop, because a step may block the loop.
+            # A step may block the event loop, so the handler for the second signal is not a handler of the loop.
             loop.remove_signal_handler(signal_number)
             signal.signal(signal_number, end_process_at_once)
 

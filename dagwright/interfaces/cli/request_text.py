@@ -131,7 +131,10 @@ def entity_lines(request: Request) -> list[str]:
 
 
 def _is_about_plan(request: Request) -> bool:
-    """Return whether the request is about a plan. Its prompt has a line for each node, so the call is not shown."""
+    """Return whether the request is about a plan.
+
+    The prompt of such a request has a line for each node of the plan, so the call that needs approval is not shown.
+    """
     return request.get("purpose") == "plan" or request.get("tool") == ACTIVITY_READ_MODEL_PLAN
 
 
@@ -228,7 +231,7 @@ def option_label(option: Any) -> str:
 
 
 def deadline_text(request: Request, *, now: float) -> str:
-    """Return the deadline of a request; empty if the request has none.
+    """Return the deadline of a request; empty if the request has no deadline.
 
     Args:
         now: seconds since the epoch.

@@ -110,7 +110,7 @@ Compensate = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Model for the calls of the run; default: DAGWRIGHT_MODEL."),
+    typer.Option("--model", metavar="MODEL", help="Model for the model calls of the run; default: DAGWRIGHT_MODEL."),
 ]
 Tags = Annotated[
     Sequence[str],

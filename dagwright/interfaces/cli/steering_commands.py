@@ -141,7 +141,7 @@ def limits(
 def policy(
     run_id: RunId,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="JSON or YAML file; without it, show the policy.")
+        str | None, typer.Argument(metavar="[FILE]", help="JSON or YAML file; without a file, show the policy.")
     ] = None,
     *,
     by: By = None,

@@ -1,4 +1,4 @@
-"""`temporal`: run the Temporal CLI against the local server of the state directory."""
+"""`temporal`: run the Temporal CLI against the local server of the state folder."""
 
 import os
 from collections.abc import Sequence
