@@ -70,6 +70,7 @@ class RecordsFactory:
 
     async def _delete(self, key: str) -> None:
         with suppress(StoreUnavailable):
+            # The time is after the expiry of the entry, so that the entry is deleted although it has not expired yet.
             await self._store.delete_cache_entry(key, expired_before=datetime.now(UTC) + 2 * _LIFETIME)
 
 

@@ -1,10 +1,10 @@
 """The activity `call_batch`: make short calls of tools that declare `batch`.
 
 The results are the same as those of separate activities. Each result is recorded before a call that depends on it
-starts (`batch_records`). The next attempt continues from the records: after the death of a worker, only calls without a
-record are repeated, with their idempotency keys. A failed or slow call leaves the batch and gets a separate activity.
-The first attempt of that activity reports the call's failure, or continues the slow call. This module must not import
-workflows.
+starts (`batch_records`). The next attempt of `call_batch` continues from the records: after the death of a worker, only
+calls without a record are repeated, with their idempotency keys. A failed or slow call leaves the batch and gets a
+separate activity. The first attempt of the separate activity reports the call's failure, or continues the slow call.
+This module must not import workflows.
 """
 
 import asyncio

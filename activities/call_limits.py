@@ -59,9 +59,9 @@ _DEFERRING_LIMITS, _LEADS = "waited", "leads"
 """Fields of the state of a deferred attempt. The first field lists the limits that have deferred the call. The second
 field contains the lead of the next request to each limit: the minimum seconds until the start."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
-"""Order in which a call sends requests to its limits. While a call waits for its tool's limit, it may have a lease of
-its owner's limit. A deferred call first sends a request to the limit that deferred the call, so that no starts of
-the other limits are used up.
+"""Order in which a call sends requests to its limits. So a call that waits for its tool's limit may already have a
+lease of its owner's limit. A deferred call first sends a request to the limit that deferred the call, so that no starts
+of the other limits are used up.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")

@@ -6,7 +6,8 @@ call, and Temporal's retry policy decides on the next attempt, with the delay th
 
 A response that is in the history is never requested again. If a worker dies after the model responded and
 before the server recorded the response, the next attempt calls the model again, like a tool with the effects `read`. If
-the payload store does not accept a response, the attempt retries the store until its deadline and only then fails.
+the payload store does not accept a response, the attempt sends the response to the store again and again, and fails
+only at the end of its timeout.
 """
 
 import asyncio
@@ -205,11 +206,12 @@ class _Attempt:
 
     async def _check_and_store(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
         """Check the size of the tool calls, and store the conversation if the request has `stores_conversation`."""
-        calls = pydantic_core.to_json([call.model_dump() for call in response.message.tool_calls])
-        if len(calls) > TOOL_CALLS_BYTES:
+        encoded_calls = pydantic_core.to_json([tool_call.model_dump() for tool_call in response.message.tool_calls])
+        if len(encoded_calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
                 ModelError.OUTPUT_INVALID,
-                f"the tool calls of the model have {len(calls):,} bytes, over the limit of {TOOL_CALLS_BYTES:,}",
+                f"the tool calls of the model have {len(encoded_calls):,} bytes, over the limit of "
+                f"{TOOL_CALLS_BYTES:,}",
             )
         if not request.stores_conversation:
             return response

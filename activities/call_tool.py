@@ -116,12 +116,13 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """Guards of a tool call, and the slow calls of batches that activities continue.
+    """Everything that can prevent, delay or replace a tool call.
 
     Args:
         paused_calls: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
-        detached_calls: slow calls that left their batch; `None` if the worker runs no batches.
+        detached_calls: slow calls that left their batch, each of which its activity continues; `None` if the worker
+            runs no batches.
         deferrals: records deferred attempts, which do not count; `None` if every attempt counts.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
@@ -169,7 +170,8 @@ class CallableTool:
     """A tool with everything that its calls share.
 
     Args:
-        fingerprint: fingerprint of the tool's code from `CodeFingerprinter`; `None` if its results are never cached.
+        fingerprint: fingerprint of the tool's code from `CodeFingerprinter`; `None` if the tool's results are never
+            cached.
     """
 
     spec: ToolSpec
@@ -229,8 +231,8 @@ class ToolAttempt:
 
     Args:
         info: information about the activity; in a batch, with the ID, the attempt and the timeout of the call.
-        heartbeats: heartbeats of a call in a batch. The batch checks for a pause of the tool before the call, because a
-            call in a batch cannot be paused alone.
+        heartbeats: heartbeats of a call in a batch; `None` for a call with a separate activity. In a batch, the batch
+            itself checks whether the tool is paused, because the server cannot pause a single call of a batch.
     """
 
     def __init__(

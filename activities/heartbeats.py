@@ -39,7 +39,7 @@ from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 from dagwright.tools.context import Progress
 
 MAX_INTERVAL_S = 5.0
-"""Maximum interval. An activity receives a cancellation only in the response to its next heartbeat."""
+"""Maximum interval of heartbeats. An activity receives a cancellation only in the response to its next heartbeat."""
 
 MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
@@ -70,7 +70,8 @@ class Heartbeats:
         # attempt would repeat the call.
         self._recorded_start = started_attempt(info.heartbeat_details)
         self._is_recording = False
-        """Whether the record is being sent. No other heartbeat is sent then: it would report the start too early."""
+        """Whether the record is being sent. Meanwhile no other heartbeat is sent: it would contain the record, before
+        the server has acknowledged the record."""
         self._call_count_and_attempt = (earlier_call_count(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_call_count_and_attempt = self._call_count_and_attempt

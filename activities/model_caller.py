@@ -25,7 +25,7 @@ class ModelCaller:
     """The model calls of one attempt of an activity.
 
     Args:
-        clients: the worker's model clients; `None` if it has none.
+        clients: the worker's model clients; `None` if the worker has no model clients.
         info: activity info of the attempt; its run and node are the default labels of model calls.
         heartbeats: heartbeats of the attempt, which report the usage for the next attempt.
         limits: limits of calls across all runs; `None` if calls have no limits.
@@ -42,7 +42,8 @@ class ModelCaller:
         self._limits = limits
         self._nested_call_count = 0
         self._admission: Admission | None = None
-        """Leases of `admit`, if the attempt only makes one model call."""
+        """Result of `admit`, for an attempt that only makes one model call. `None` for a tool or agent: each of its
+        model calls is admitted separately."""
         self._clients = clients
         self._info = info
         self._heartbeats = heartbeats

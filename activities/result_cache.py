@@ -63,7 +63,7 @@ class CacheLookup:
 
 
 class ResultCache:
-    """Cached results for the calls of a worker; belongs to one event loop, except `find_in_memory` and `put`.
+    """Cached results for the calls of a worker. Only `find_in_memory` and `put` may be called outside its event loop.
 
     Args:
         store: the payload store.

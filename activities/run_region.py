@@ -165,9 +165,10 @@ class _Attempt:
         await self._run_in_thread(run_nodes)
         region_state, batch = region_states[0], self._batch
         assert batch is not None
-        # If the batch has large results, the report from the thread contains them inline, so it is built again.
-        is_usable = bool(reports) and not (batch.large_result_nodes or batch.long_failures)
-        content = reports[0] if is_usable else region_state.report(batch)
+        # The report from the thread contains large results and long failure texts inline. `_run_in_thread` has replaced
+        # them by references, so the report is built again.
+        is_report_usable = bool(reports) and not (batch.large_result_nodes or batch.long_failures)
+        content = reports[0] if is_report_usable else region_state.report(batch)
         ref = await self._store_retry.retry(lambda: store.put(content))
         result = region_state.result(batch, ref)
         if not self._cancellation.is_requested:
