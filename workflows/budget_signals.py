@@ -33,7 +33,7 @@ class BudgetSignals:
         self._is_finish_sent = (
             scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finish_reason is not None
         )
-        """Whether running sub-plans have received the finish reason. New sub-plans get the reason in their input."""
+        """Whether running sub-plans have received the reason to finish early. New sub-plans get it in their input."""
         self._send_tasks: set[asyncio.Task[None]] = set()
         self._poll_task: asyncio.Task[None] | None = None
 
@@ -66,9 +66,10 @@ class BudgetSignals:
             self._poll_task = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
-        """Send reports without changes, with increasing pauses, while calls wait for a grant.
+        """Send empty reports, with increasing pauses, while calls wait for a grant.
 
-        A report fails if the parent run no longer exists. Without reports, the calls would then wait without end.
+        A report fails if the parent run no longer exists. Without the reports, the run would not notice the loss of its
+        parent run, and the calls would wait without end.
         """
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.requested_calls:

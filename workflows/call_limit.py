@@ -71,12 +71,12 @@ class CallLimitWorkflow:
         if self._has_ended:
             return self._settings.to_json()
         previous_run_id = workflow.info().continued_run_id
-        state = {
+        next_input = {
             "settings": self._settings.to_json(),
             "state": self._state.to_json(),
             _EXECUTION_TO_DELETE: previous_run_id,
         }
-        workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
+        workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(next_input))))
 
     async def _wait(self) -> None:
         """Wait for a message that may end the execution. Without a limit, also wait for the end of the hold."""

@@ -4,8 +4,8 @@ The child is an ordinary run: people can list, watch and control it, and its req
 the child compiles the plan in an activity, so that the user's workflow decodes no plan. The user's workflow may run in
 the SDK's sandbox. This module imports little, so that it also works if the sandbox passes no modules through.
 
-Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
-reference.
+Replay: each plan issues one Temporal command, which starts the child workflow. If the output of the run is a reference,
+a second command starts the activity that loads the output.
 """
 
 from collections.abc import Mapping, Sequence

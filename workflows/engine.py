@@ -109,7 +109,7 @@ class Engine:
         self._task_without_command: str | None = None
         """Last task that failed, was cancelled or opened a request. `None` once a later Temporal command was issued.
 
-        `_record_change` has the reason why such a command is needed.
+        `_record_change` explains why the command is needed.
         """
         self._checked_end_count, self._checked_request_count = len(scheduler.state.ended_numbers), 0
         """Numbers of ends and of requests that `_update_task_without_command` has already checked."""
@@ -213,8 +213,8 @@ class Engine:
     def is_last_execution(self) -> bool:
         """Whether no other execution can follow.
 
-        In the last execution, no next execution receives the nodes that were added last, so only the result of the run
-        has these nodes.
+        Nodes that a run adds are in the input of its next execution. Without a next execution, only the result of the
+        run has the nodes that were added last.
         """
         return self._limits.is_last_execution
 

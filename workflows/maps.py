@@ -80,7 +80,7 @@ async def load_map_batch_items(
 async def store_map_batch_results(scheduler: RunScheduler) -> dict[str, Any]:
     """Store large results of the map batch of this run, and return the report of the batch.
 
-    If the store rejects the results, the report has the status `failed`, although its items are done.
+    If the store rejects the results, the report has the status `failed`, although the items of the batch are done.
     """
     pieces = pieces_of_results(record_of_map(scheduler))
     uploads = [

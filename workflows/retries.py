@@ -26,7 +26,7 @@ CALL_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), m
 PLAN_PAGE_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED_RETRIES = RetryPolicy(maximum_attempts=3)
-"""For a poll for ended sub-plans. If all its attempts fail, the next poll finds them."""
+"""For a poll for ended sub-plans. If all attempts of the poll fail, the next poll finds the ended sub-plans."""
 
 _TIMED_OUT_ERROR = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` call that takes too long: the outcome is unknown."""

@@ -2,8 +2,8 @@
 
 Each write is an event and work for the server, so the attributes are written when they change, at most once in five
 seconds, and at the end. The first assignee is written at once, so that the assignee finds the run without delay. If
-only the progress has changed, no timer is started: the progress is written together with other commands, at most once
-in 30 seconds.
+only the progress has changed, no timer is started for the write: the progress is written in a workflow task that the
+run needs anyway, at most once in 30 seconds.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from dagwright.protocol.listings import (
 )
 from dagwright.protocol.run_attributes import PROGRESS, STATE, attributes_from_memo
 
-_AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
+_ASSIGNEES = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 _NO_REQUESTS: RequestsVersion = (0, ())
 
@@ -42,14 +42,14 @@ class SearchAttributes:
         info = workflow.info()
         attributes = info.typed_search_attributes
         self._state = attributes.get(STATE)
-        self._assignees = list(attributes.get(_AWAITING) or ())
+        self._assignees = list(attributes.get(_ASSIGNEES) or ())
         self._progress = attributes.get(PROGRESS)
-        # The memo may have the requests of the previous execution. `None` differs from every version, so the next
-        # `publish` writes the requests again.
+        # If the previous execution left assignees, the memo has its requests. `None` differs from every version, so the
+        # next `publish` writes the requests again.
         self._requests: RequestsVersion | None = None if self._assignees else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
-        self._tags_to_write: Mapping[str, Any] = {}
-        """Memo field of the tags that the next write sets as search attributes; empty if the tags are set already."""
+        self._tags_memo: Mapping[str, Any] = {}
+        """Memo with only the tags, which the next write sets as search attributes; empty if no tags have to be set."""
         self._are_defined = self._state is not None
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
@@ -57,19 +57,21 @@ class SearchAttributes:
     def mark_as_defined(self, memo: Mapping[str, Any]) -> None:
         """Record that the namespace defines the attributes, although the client that started the run did not set them.
 
-        Search attributes are never encrypted, and a title may have to be encrypted. So only the tags of the memo become
-        search attributes.
+        The memo has the tags and the title of the run. Search attributes are never encrypted, but the title may be
+        confidential. So only the tags become search attributes.
 
         Args:
             memo: memo of the run.
         """
         if not self._are_defined:
-            self._are_defined, self._tags_to_write = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
+            self._are_defined, self._tags_memo = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
 
     def publish(
-        self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
+        self, state: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
     ) -> None:
-        """Write changed attributes now or as soon as possible; the first assignee is written at once.
+        """Write changed attributes now, or after the pause that must follow the last write.
+
+        The first assignee is written now, without the pause.
 
         Args:
             wake: called when the method has to be called again.
@@ -77,14 +79,14 @@ class SearchAttributes:
         if not self._are_defined:
             return
         if self._written_at is None and self._state is not None:
-            # The start of the run has set the attributes. The first change may be written without a pause after the
-            # start.
+            # The attributes were set when the run started. No pause has to follow this write, so the first change is
+            # written at once.
             self._written_at = at - MIN_SEARCH_UPDATE_PAUSE_S
         assignees, requests = awaited_assignees(scheduler), requests_version(scheduler)
-        if (status, assignees, requests) == (self._state, self._assignees, self._requests):
+        if (state, assignees, requests) == (self._state, self._assignees, self._requests):
             if self._written_at is None or at - self._written_at >= MIN_PROGRESS_UPDATE_PAUSE_S:
                 self._written_at = at
-                self._write(status, assignees, progress=str(progress_of(scheduler)))
+                self._write(state, assignees, progress=str(progress_of(scheduler)))
             return
         # Also true for the first assignee after a time without assignees.
         is_first_assignee = bool(assignees) and not self._assignees
@@ -97,7 +99,7 @@ class SearchAttributes:
             self._write_later(remaining_s, wake)
             return
         self._written_at = at
-        self._write(status, assignees, progress=str(progress_of(scheduler)))
+        self._write(state, assignees, progress=str(progress_of(scheduler)))
         if requests != self._requests:
             self._requests = requests
             # Without an assignee, no client reads the requests in the memo.
@@ -142,10 +144,10 @@ class SearchAttributes:
         if progress not in (None, self._progress) and not self._is_sub_plan:
             updates.append(PROGRESS.value_set(progress))
         if assignees != self._assignees:
-            updates.append(_AWAITING.value_set(assignees) if assignees else _AWAITING.value_unset())
-        pairs: list[SearchAttributePair[Any]] = [*attributes_from_memo(self._tags_to_write)]
+            updates.append(_ASSIGNEES.value_set(assignees) if assignees else _ASSIGNEES.value_unset())
+        pairs: list[SearchAttributePair[Any]] = [*attributes_from_memo(self._tags_memo)]
         updates += [pair.key.value_set(pair.value) for pair in pairs]
-        self._state, self._assignees, self._progress, self._tags_to_write = (
+        self._state, self._assignees, self._progress, self._tags_memo = (
             state,
             assignees,
             progress or self._progress,

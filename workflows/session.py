@@ -172,7 +172,10 @@ class SessionWorkflow:
         self._end_turn(run_id, end)
 
     async def _poll_end(self, run_id: str) -> None:
-        """Poll, with increasing pauses, whether a run that a previous execution has started ended without a report."""
+        """Poll, with increasing pauses, whether the run has ended, because it may end without a report.
+
+        This execution cannot await the run, because a previous execution has started it.
+        """
         pause_s = limits.SUB_PLAN_CHECK_S
         while not self._has_ended(run_id):
             with suppress(TimeoutError):
@@ -197,7 +200,7 @@ class SessionWorkflow:
     # Continue-as-new.
 
     def _should_continue_as_new(self) -> bool:
-        """Return whether the session continues as new: between two turns, or at any time at a history limit."""
+        """Return whether to continue as new: between two turns when the server suggests it, at a limit at any time."""
         if self._session.running_turn is None:
             return workflow.info().is_continue_as_new_suggested() or self._is_at_history_limit()
         return self._is_at_history_limit()

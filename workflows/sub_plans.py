@@ -413,5 +413,7 @@ async def _report(workflow_id: str, signal: str, message: Mapping[str, Any]) -> 
         await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
         return True
     except FailureError as error:
-        workflow.logger.info("the parent run no longer exists", extra={"parent": workflow_id, "reason": error.message})
+        workflow.logger.info(
+            "the parent run or session no longer exists", extra={"parent": workflow_id, "reason": error.message}
+        )
         return False
