@@ -132,10 +132,10 @@ class CallIdentity:
         attempt: 1 for the first.
         last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
         answers: people's answers to earlier requests of the call.
-        checkpoint: checkpoint of the latest request; `None` if the request had none.
+        checkpoint: checkpoint of the latest request; `None` if the request had no checkpoint.
         checked_version: tool version that the plan was checked against, `None` if any version will do.
         model: model configuration of the run.
-        owner: owner of the API key that the run was started with; `None` if it was started without one.
+        owner: owner of the API key that the run was started with; `None` if the run was started without a key.
         effects: effects of the call, a value of `Effects`.
         secret_hosts: for each secret in the arguments, the permitted hosts; `None` if there are no secrets.
     """
@@ -300,7 +300,7 @@ class ToolContext:
 
     @property
     def owner(self) -> str | None:
-        """Owner of the API key that the run was started with; `None` if it was started without one."""
+        """Owner of the API key that the run was started with; `None` if the run was started without a key."""
         return self._identity.owner
 
     @property

@@ -45,7 +45,7 @@ def queue_name(reference: str, *, task_queue: str) -> str:
 
 
 def base_queue_of(queue: str, reference: str) -> str | None:
-    """Return the `task_queue` for which `queue_name(reference)` returns `queue`; `None` without such a queue."""
+    """Return the `task_queue` with which `queue_name(reference)` returns `queue`; `None` if there is no such queue."""
     suffix = f":{_queue_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 

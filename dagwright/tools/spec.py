@@ -153,7 +153,8 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
         sets: context name, without `@`, that each call sets to the entity in its result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
             passes the ID to a parameter of another type is rejected before it runs.
-        resolver: for the tool that finds the entity of a lookup: the resolver whose field `find` is the tool's name.
+        resolver: the resolver that has the tool's name in its field `find`; only for a tool that finds the entities of
+            lookups.
         aliases: former names of the tool, so that runs in flight find it after a rename; new plans use the new name.
 
     Raises:

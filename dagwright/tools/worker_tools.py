@@ -69,7 +69,7 @@ def worker_tool(  # noqa: PLR0913 - each is one field of the declaration, by key
     Args:
         outputs: names of its output slots; each slot belongs to exactly one worker tool.
         goal_type: `deliverable` if the slots are for the answer, `support` if they are only for other worker tools.
-        preconditions: when a planner may choose the tool, one sentence each.
+        preconditions: conditions under which a planner may choose the tool, one sentence each.
         requires: the parameters that are required slots: the tool is not called without them.
         same_as: output slot -> required slot of other worker tools that the output slot can also fill.
         name: the activity type; the function's name by default.

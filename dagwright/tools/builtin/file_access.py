@@ -6,7 +6,7 @@ concurrent changes cannot redirect it. `FileAccess` rejects hidden names, links 
 files folder, or, in a run that was started with an API key, the subfolder of the owner of the key.
 
 A file with several names (hard links) is rejected: one of the other names, which cannot be looked up, may be in the
-folder of another owner or in the state folder. No run may read the state folder, even without an owner.
+folder of another owner or in the state folder. No run may read the state folder, not even a run without an owner.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from dagwright.tools.protected_paths import PathGuard
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""With `O_NONBLOCK`, because opening a pipe would block the tool. The pipe is rejected after it is opened."""
+"""With `O_NONBLOCK`: without it, opening a pipe would block the tool. The pipe is rejected after it is opened."""
 _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for the temporary file that replaces a file. They lack `O_TRUNC`: the temporary file is truncated only after a
 check that it has no other hard link."""
 
 PATH_LIMIT = 1_000
-"""Maximum length of a path in characters. It limits the folders of the path, which are all open at the same time."""
+"""Maximum length of a path in characters. It also limits how many folders of the path are open at the same time."""
 _NAME_LIMIT_BYTES = 255
 """Bytes of one component, the limit of common file systems."""
 

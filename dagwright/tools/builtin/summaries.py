@@ -66,7 +66,11 @@ def split_text(text: str, limit: int = PART_CHARACTERS) -> list[str]:
 
 
 class _PartSummaries:
-    """Finished summaries of parts, which the heartbeats pass on to later attempts."""
+    """Finished summaries of parts, which the heartbeats pass on to later attempts.
+
+    The key of a summary is its level and the index of its part: `1.0` is the first part of the text that consists of
+    the summaries of level 0.
+    """
 
     def __init__(self, stored_summaries: Any) -> None:
         self._summaries: dict[str, str] = dict(stored_summaries) if isinstance(stored_summaries, dict) else {}

@@ -159,7 +159,7 @@ async def test_invalid_expression_is_returned_to_the_model_once() -> None:
 @pytest.mark.parametrize("result", ["14", "(14)", " 14.0 "])
 async def test_result_that_the_model_computed_itself_is_rejected(result: str) -> None:
     async with ModelServer(expression_response(result), expression_response(result)) as server:
-        message = "could not convert '.*' to an expression: .*14.* is a result that is not in the text"
+        message = "could not convert '.*' to an expression: .*14.* is a single number that is not in the text"
         with pytest.raises(ValueError, match=message):
             await calculate(server, QUERY)
 
