@@ -60,7 +60,7 @@ class Deadline:
 
 
 class RunDeadline:
-    """Time limit of a run. The driver keeps the timer and calls `expire`."""
+    """Time limit of a run. The workflow has the timer; when the timer fires, `expire` is called."""
 
     def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler

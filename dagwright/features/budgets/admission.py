@@ -1,6 +1,7 @@
 """Budget admission: at a limit, model calls wait, and the run asks a person for more budget or finishes early.
 
-Replay: the rules for waiting calls determine the order of the workflow commands in the history.
+Replay: the rules for waiting calls determine the order in which the workflow starts activities. A changed order breaks
+the replay of open runs.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -31,7 +32,7 @@ _CALL_KINDS = ("tool", "plan", "lookup")
 
 
 def _call_name(task_id: str) -> CallName:
-    """Return the name of a call of this run. The first part is empty: the call belongs to no child run."""
+    """Return the name of a call of this run. The first part is empty, because the call is not made in a child run."""
     return "", task_id
 
 
@@ -39,17 +40,17 @@ class BudgetRequests(Protocol):
     """Interface to request more budget from a person."""
 
     run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]]
-    """Purpose of a request of the run -> function that applies the answer."""
+    """Purpose of a request that belongs to the run, not to a node -> function that applies the person's answer."""
 
     def is_asking(self, task: str) -> bool:
-        """Return whether a task has an open request; `BUDGET_TASK` means a request of the run."""
+        """Return whether a request is open for a task; `BUDGET_TASK` means the run's request for more budget."""
         ...
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
-        """Open a request of the run.
+        """Open a request that belongs to the run, not to a node.
 
         Args:
-            task: value for the task field of the request.
+            task: `BUDGET_TASK`, which the request has in place of the id of a task.
             base_id: id of the first request for the task; later ids have a number too, such as `budget#2`.
         """
         ...
@@ -63,7 +64,7 @@ class BudgetAdmission(SchedulerComponent):
     """Enforcement of the budget of a run.
 
     Args:
-        requests: used to request more budget from a person; without it, the run finishes at the limit.
+        requests: used to request more budget from a person. With `None`, the run finishes when the budget is used up.
     """
 
     def __init__(self, scheduler: "Scheduler[Any]", requests: BudgetRequests | None = None) -> None:
@@ -72,7 +73,7 @@ class BudgetAdmission(SchedulerComponent):
         self._requests = requests
         self.budget: Budget | None = None
         self._last_inputs: tuple[int, Usage, int] | None = None
-        """Inputs of the last admission pass; if they have not changed, a new pass has nothing to do."""
+        """Values from which `_handle_waiting_calls` last decided; while they are unchanged, it has nothing to do."""
         self._reasons_revision = 0
         """Revision of the budget at the last update of the reasons of waiting tasks."""
         if requests is not None:
@@ -96,12 +97,15 @@ class BudgetAdmission(SchedulerComponent):
             self.budget.busy_time.count_until(at)
 
     def on_quiescent(self, at: float) -> None:
-        """Start waiting calls that now fit into the budget."""
+        """Start waiting calls that now fit into the budget. The scheduler calls this when no node can change."""
         if self.budget is not None:
-            self._admit_waiting(self.budget, at)
+            self._handle_waiting_calls(self.budget, at)
 
     def on_idle(self, at: float) -> None:
-        """Update the reasons of waiting calls, and pause the busy time while the run only waits for people."""
+        """Update the reasons of waiting calls, and pause the busy time while the run only waits for people.
+
+        The scheduler calls this after `on_quiescent`, when no more tasks can start.
+        """
         budget, state = self.budget, self._state
         if budget is None:
             return
@@ -114,8 +118,10 @@ class BudgetAdmission(SchedulerComponent):
         budget.busy_time.pause_if_idle(at, is_idle=is_run_waiting and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
-        """Release the reservation of a node that has ended without its call, because it was cancelled or a person set
-        its result."""
+        """Release the reservation of a node that was cancelled, or whose result a person set, before its call ended.
+
+        For every other node, `on_attempt` has already released the reservation.
+        """
         budget = self.budget
         if budget is not None and not self._state.is_stopped and (budget.waiting_calls or budget.reservations):
             self.release(self._state.id_of(ref), include_waiting=True)
@@ -168,7 +174,8 @@ class BudgetAdmission(SchedulerComponent):
         """Reserve budget for a task, or let it wait; return whether it may start."""
         state = self._state
         run_usage, added_count = state.totals.usage.total, state.added_count
-        # Number of added nodes up to and including the node of the task; 0 for a node of the original plan.
+        # Number of added nodes up to and including the node of the task; 0 for a node of the original plan. The added
+        # nodes are the last of the visible nodes.
         added_count_up_to_task = max(task.ref.node + 1 - state.plan.visible_count + added_count, 0)
         reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_count_up_to_task)
         if budget.reserve(_call_name(task.id), reservation, run_usage=run_usage, added_count=added_count):
@@ -180,10 +187,10 @@ class BudgetAdmission(SchedulerComponent):
         if budget.exhausted_limits(run_usage=run_usage, added_count=added_count, name=_call_name(task.id)):
             has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not has_request:
-                self._admit_waiting(budget, at)
+                self._handle_waiting_calls(budget, at)
         return False
 
-    # Messages of other runs, delivered by the driver.
+    # Messages of the parent run and of child runs.
 
     def handle_report(self, call: str, report: BudgetReport, *, added_count: int, at: float) -> None:
         """Handle a report of a child run about its model calls."""
@@ -192,7 +199,12 @@ class BudgetAdmission(SchedulerComponent):
             self._scheduler.propagate(at)
 
     def handle_grant(self, keys: list[str], *, finish_reason: str | None, at: float) -> None:
-        """Handle a message of the parent run: grants for calls, or the order to finish early."""
+        """Handle a message of the parent run: grants for calls, or the instruction to finish early.
+
+        Args:
+            keys: keys of the calls that may start (`Budget.apply_grants`).
+            finish_reason: why the run must finish early; `None` for grants.
+        """
         budget = self.budget
         if budget is None or not budget.is_child or self._state.is_stopped:
             # Only a running child run gets its budget from a parent run.
@@ -201,8 +213,8 @@ class BudgetAdmission(SchedulerComponent):
             self._finish(budget, finish_reason, at)
             return
         budget.apply_grants(keys)
-        for task_id in [key for owner, key in budget.reservations if not owner]:
-            self._start_waiting(task_id)
+        for task_id in [task_id for child_call_id, task_id in budget.reservations if not child_call_id]:
+            self._start_waiting_call(task_id)
         self._scheduler.propagate(at)
 
     def release(self, task_id: str, *, include_waiting: bool = False) -> None:
@@ -250,10 +262,10 @@ class BudgetAdmission(SchedulerComponent):
             if record is not None and record.status is NodeStatus.WAITING:
                 record.reason = f"budget ({message})"
 
-    def _admit_waiting(self, budget: Budget, at: float) -> None:
+    def _handle_waiting_calls(self, budget: Budget, at: float) -> None:
         """Start the waiting calls that fit into the budget.
 
-        If a call would not fit even without the reservations of other calls, request more budget or finish.
+        If a call would not fit even without the reservations of other calls, request more budget or finish the run.
         """
         state = self._state
         if state.is_stopped or not state.unfinished_count:
@@ -269,7 +281,7 @@ class BudgetAdmission(SchedulerComponent):
             return
         self._last_inputs = (budget.revision, total_usage, added_count)
         for task_id in budget.grant_waiting(run_usage=total_usage, added_count=added_count):
-            self._start_waiting(task_id)
+            self._start_waiting_call(task_id)
         exhausted_kinds = budget.exhausted_limits(run_usage=total_usage, added_count=added_count)
         if not exhausted_kinds:
             self._close_request(at)
@@ -278,7 +290,7 @@ class BudgetAdmission(SchedulerComponent):
         elif not self._is_asking(BUDGET_TASK):
             self._ask_for_more(self._requests, budget, self._usage_text(budget, exhausted_kinds), at)
 
-    def _start_waiting(self, task_id: str) -> None:
+    def _start_waiting_call(self, task_id: str) -> None:
         ref = self._state.items.ref(task_id)
         record = self._state.record(ref)
         if record.status is NodeStatus.WAITING:
@@ -305,7 +317,7 @@ class BudgetAdmission(SchedulerComponent):
             }
             for kind in budget.limits
         }
-        finish_schema = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
+        finish_schema = {"type": "boolean", "title": "true to finish with the results so far; then omit other fields"}
         schema = {"type": "object", "properties": {**amount_schemas, "finish": finish_schema}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         requests.ask_for_run(question, task=BUDGET_TASK, base_id=base_id, purpose="budget", at=at)
@@ -320,13 +332,14 @@ class BudgetAdmission(SchedulerComponent):
         refs = self._skippable_tasks()
         for ref in refs:
             self._state.record(ref).reason = f"not started: {message}"
-        waiting_names = [name for name in budget.waiting_calls if not name[0]]
-        for name in waiting_names:
+        # The calls of this run, not of its child runs.
+        own_names = [name for name in budget.waiting_calls if not name[0]]
+        for name in own_names:
             budget.settle(name, NO_USAGE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)
-        for _, task_id in waiting_names:
-            # The calls that still wait are needed to finish; all others were skipped.
-            self._start_waiting(task_id)
+        for _, task_id in own_names:
+            # This starts only the calls that are needed to finish: the tasks of all other calls do not wait any more.
+            self._start_waiting_call(task_id)
 
     def _skippable_tasks(self) -> list[TaskRef]:
         tasks: list[TaskRef] = []

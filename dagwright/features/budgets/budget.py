@@ -82,8 +82,8 @@ class Reservation:
 
 
 CallName = tuple[str, str]
-"""Name of a call: call id of the child run that makes the call (empty for the run itself), and key of the call within
-that child run.
+"""Name of a call: id of the call that started the child run in which the call is made (empty for a call of the run
+itself), and key of the call within that run.
 """
 
 

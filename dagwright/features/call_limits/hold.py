@@ -12,8 +12,8 @@ from dagwright.core.model.times import format_time
 MAX_HOLD_S = 300.0
 """Longest hold after one response. Only the call that got the response may wait longer, if the service asks for it."""
 RECENT_S = 30.0
-"""A hold counts as recent until this time after the last start that the hold has delayed. If a new hold starts while
-the previous hold is recent, the interval doubles."""
+"""Seconds after the last start that a hold has delayed, during which the hold counts as recent. If a new hold starts
+while the previous hold is recent, the interval doubles."""
 WAIT_REQUESTED_PHRASE = "was asked to wait until"
 """First words of the reason why calls wait during a hold."""
 FIRST_INTERVAL_S = 0.1

@@ -29,8 +29,8 @@ too late to use the start."""
 _EARLY_S = 0.5
 """Calls request again this long before their estimated start, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
-"""Longest wait that is estimated exactly. For a longer wait, a call requests again after half of it, because calls
-ahead may end without starting."""
+"""Longest wait that is estimated exactly. For a longer wait, a call requests again after half of the wait, because
+calls ahead may end without starting."""
 _MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0

@@ -127,7 +127,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the run: no task starts, and the driver cancels running tasks."""
+    """Cancel the run: no task starts, and the workflow cancels the running tasks."""
 
     actor: Actor = UNKNOWN_ACTOR
 

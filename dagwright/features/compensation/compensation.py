@@ -4,7 +4,8 @@ An incomplete run gets one compensation node for each call that may have changed
 other, in reverse order of the calls. This order also respects undeclared dependencies. The nodes are derived from the
 plan and the records, so continue-as-new, replay and history readers need no additional state.
 
-Replay: ids, order and content of the nodes are part of a run's history.
+Replay: the history of a run contains the ids, the order and the content of the nodes. If the rules here change them,
+the replay of open runs breaks.
 """
 
 from collections import Counter

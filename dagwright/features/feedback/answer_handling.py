@@ -1,6 +1,7 @@
 """Apply accepted answers, which end the requesting node, restart it or add nodes; apply deadlines of requests.
 
-Replay: the order in which answers start tasks determines the order of the workflow commands in the history.
+Replay: the order in which answers start tasks is the order in which the workflow starts activities. A changed order
+breaks the replay of open runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Human feedback of one run: approvals, questions of nodes and tools, requests that belong to no node, and answers.
 
 Each method for a command of a person applies the command, or returns why the command is rejected.
-The driver passes the time with `advance` before each batch of events, so that a deadline applies at the same event in
-the workflow and in history readers.
+The workflow and the history readers call `Scheduler.advance` with the time before each batch of events, so that a
+deadline applies at the same event in both.
 """
 
 from collections.abc import Collection, Mapping

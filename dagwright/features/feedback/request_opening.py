@@ -1,7 +1,7 @@
 """Opening of requests to people: by a node, by a running tool, after a failure, or for the whole run.
 
-Replay: a request opens while the run handles the event that made the node ready; the event determines ids, deadlines
-and order.
+Replay: a request opens while the run handles the event that made the node ready, so the event determines the id, the
+deadline and the order of requests. History readers derive the same requests from the same events.
 """
 
 from collections.abc import Callable, Mapping

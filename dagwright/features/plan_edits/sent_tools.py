@@ -126,7 +126,7 @@ def _worker_from_json(name: str, encoded: Any) -> WorkerCard:
     try:
         return worker_card_from_json(encoded)
     except ValueError as error:
-        raise ValueError(f"invalid card of the worker {name!r}: {error}") from None
+        raise ValueError(f"invalid card of the worker tool {name!r}: {error}") from None
 
 
 def _card_from_json(name: str, encoded: Any) -> AgentCard:

@@ -2,10 +2,11 @@
 response.
 
 An extender is pure: its next step depends only on the plan and the records of the run, so continue-as-new, replay and
-history readers need no additional state. The scheduler calls it whenever no node can change any more, so the workflow
-and the readers of its history extend the plan at the same event.
+history readers need no additional state. The scheduler calls the extender whenever no node can change any more, so the
+workflow and the readers of its history extend the plan at the same event.
 
-Replay: the nodes that an extender adds, and their order, determine the order of the workflow commands in the history.
+Replay: the nodes that an extender adds, and their order, determine which activities the workflow starts, and in which
+order. A changed order breaks the replay of open runs.
 """
 
 from collections.abc import Mapping
