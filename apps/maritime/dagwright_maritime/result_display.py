@@ -17,7 +17,7 @@ _FIRST_FIELDS = (
 
 
 @worker_tool(
-    preconditions=["has `es_results` to display", "the user wants to see the documents, groups or figures themselves"],
+    preconditions=["has `es_results` to display", "the user wants to see the documents, groups or numbers themselves"],
     requires=["es_results"],
     outputs=["formatted_results"],
     goal_type="deliverable",
@@ -25,7 +25,7 @@ _FIRST_FIELDS = (
 def show_results(
     es_results: EsResults | list[EsResults], rows: Annotated[int, Field(ge=1, le=100)] = DEFAULT_ROWS
 ) -> dict[str, str]:
-    """Show results of a query in Markdown tables: documents, groups and figures, and how many more there are.
+    """Show results of a query in Markdown tables: documents, groups and numbers, and how many more there are.
 
     Args:
         es_results: result of es_query_exec, or the `page_results` of page_query; several results are shown one after
@@ -34,43 +34,47 @@ def show_results(
     """
     all_results = es_results if isinstance(es_results, list) else [es_results]
     return {
-        "formatted_results": "\n\n".join(_results_text(results, rows) for results in all_results) or "Nothing matches."
+        "formatted_results": "\n\n".join(_result_text(result, rows) for result in all_results) or "Nothing matches."
     }
 
 
-def _results_text(results: EsResults, rows: int) -> str:
-    if results.total == 0:
+def _result_text(result: EsResults, rows: int) -> str:
+    if result.total == 0:
         return "Nothing matches."
-    if results.is_page:
-        return _page_text(results, rows)
+    if result.is_page:
+        return _page_text(result, rows)
     parts = []
-    if results.aggregations:
-        parts.append(group_tables(results.aggregations, rows=rows))
-        # `group` is the name of the grouping, or empty; `groups` is the number of groups.
+    if result.aggregations:
+        parts.append(group_tables(result.aggregations, rows=rows))
+        # `gap.group` is the name of a grouping, empty for a number over all documents. `gap.groups` is the number of
+        # groups of this grouping.
         parts += [
             f"{gap.metric} is available for {gap.with_value} of {gap.groups} groups."
             if gap.group
             else f"{gap.metric} is not available."
-            for gap in results.missing_values
+            for gap in result.missing_values
         ]
-    if results.hits or not results.aggregations:
-        parts.append(document_table(results.hits, total=results.total, rows=rows, first_fields=_FIRST_FIELDS))
+    if result.hits or not result.aggregations:
+        parts.append(document_table(result.hits, total=result.total, rows=rows, first_fields=_FIRST_FIELDS))
     return "\n\n".join(parts)
 
 
-def _page_text(results: EsResults, rows: int) -> str:
+def _page_text(result: EsResults, rows: int) -> str:
     """Return the documents of a page as a table, and a summary.
 
     The summary has no range such as "21 to 40 of 90", because the number of documents on earlier pages is unknown.
     """
-    hits = results.hits[:rows]
-    count, shown_count = len(results.hits), len(hits) if any(hits) else 0
-    match_note = "" if results.total is None else f" {results.total:,} match in all."
-    more_note = "More follow on the next page." if results.has_more else "No more follow."
+    first_hits = result.hits[:rows]
+    # If the query requests no fields, the documents are empty and are not shown.
+    count, shown_count = len(result.hits), len(first_hits) if any(first_hits) else 0
+    match_note = "" if result.total is None else f" {result.total:,} match in all."
+    more_note = "More follow on the next page." if result.has_more else "No more follow."
     page_note = (
         f"{shown_count:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
     )
     summary = f"{page_note}{match_note} {more_note}"
     return "\n\n".join(
-        [document_table(hits, total=None, rows=rows, first_fields=_FIRST_FIELDS), summary] if shown_count else [summary]
+        [document_table(first_hits, total=None, rows=rows, first_fields=_FIRST_FIELDS), summary]
+        if shown_count
+        else [summary]
     )

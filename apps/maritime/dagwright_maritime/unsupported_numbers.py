@@ -15,8 +15,8 @@ def find_unsupported_numbers(
 ) -> list[str]:
     """Return the figures of a text that match none of the numbers: each figure once, as it is written.
 
-    A figure may be a rounded decimal number, but an integer must be repeated exactly. The sign is ignored:
-    "20 less" is -20.
+    A figure may be a rounded decimal number, but an integer must be repeated exactly. The sign is ignored: the text
+    "20 less" matches the number -20.
 
     Args:
         numbers: the computed numbers.
