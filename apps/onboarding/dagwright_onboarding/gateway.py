@@ -52,7 +52,7 @@ class EntityGateway:
         """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
 
         If the result has no `unambiguous_match`, the caller must ask a person to choose among the hits or, if there are
-        none, among the near matches.
+        no hits, among the near matches.
 
         Args:
             search_text: an identifier, a name, an alias, a part of a name, or the id of a party.

@@ -9,9 +9,9 @@ A search tries these steps, from the most to the least certain, and stops at the
 
 If the text is a whole identifier or a whole name, a lookup uses a single hit without asking. A part or a prefix of a
 name is not enough, because the plan would change the party without confirmation, and John Smith is not John Smithson. A
-different legal form is not enough either: Kite SARL is not Kite GmbH. The legal form is ignored only if one of the two
-names has none. Several hits are ambiguous. Names with a different spelling are only near matches: Cohen and Chen differ
-by one letter.
+different legal form is not enough either: Kite SARL is not Kite GmbH. The legal form is ignored only if the text or the
+stored name has no legal form. Several hits are ambiguous. Names with a different spelling are only near matches: Cohen
+and Chen differ by one letter.
 
 `name_search` fetches the names for each step; the steps in this module decide and rank.
 
@@ -134,7 +134,7 @@ class _SearchText:
         return sorted(stored_name.core) == sorted(self.core) and not is_legal_form(self.key)
 
     def has_legal_form_of_text(self, stored_name: KnownName) -> bool:
-        """Return whether a name has the legal form of the text, or neither has one; true for persons."""
+        """Return whether the name and the text have the same legal form, or no legal form; true for persons."""
         return stored_name.kind not in _ORGANISATION_KINDS or _form_of(stored_name) == self.form
 
 

@@ -88,7 +88,7 @@ class RoleResult:
 
 @dataclass(frozen=True, slots=True)
 class RoleRemoval:
-    """A removed role; `id` is the id of the former assignment, null if there was none."""
+    """A removed role; `id` is the id of the former assignment, null if the party did not have the role."""
 
     id: str | None
     cbu_id: str
@@ -112,7 +112,7 @@ class ProductResult:
 
 @dataclass(frozen=True, slots=True)
 class ProductRemoval:
-    """A removed product; `id` is the id of the former subscription, null if there was none."""
+    """A removed product; `id` is the id of the former subscription, null if the fund did not have the product."""
 
     id: str | None
     cbu_id: str
@@ -136,7 +136,7 @@ class LinkResult:
 
 @dataclass(frozen=True, slots=True)
 class LinkRemoval:
-    """A removed link; `id` is the id of the former link, null if there was none."""
+    """A removed link; `id` is the id of the former link, null if the parties were not linked."""
 
     id: str | None
     cbu_id: str
