@@ -109,8 +109,8 @@ def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[
     streamed_plan = slow(text(model_text), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=CHUNK_S)
     plan = streamed_plan if is_streamed else whole_response(text(model_text), model_text)
     return (
-        step(plan, metadata={"run": run_id, "purpose": PLAN}, is_streamed=is_streamed),
-        step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), metadata={"run": run_id, "purpose": ANSWER}),
+        step(plan, metadata={"run_id": run_id, "purpose": PLAN}, is_streamed=is_streamed),
+        step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), metadata={"run_id": run_id, "purpose": ANSWER}),
     )
 
 
@@ -121,5 +121,5 @@ def agent_script(run_id: str, shape: Shape) -> Sequence[Step]:
         for arguments in agent_call_arguments(shape)
     ]
     return [
-        step(answer, metadata={"run": run_id}) for answer in (*calls, whole_response(text(ANSWER_TEXT), ANSWER_TEXT))
+        step(answer, metadata={"run_id": run_id}) for answer in (*calls, whole_response(text(ANSWER_TEXT), ANSWER_TEXT))
     ]

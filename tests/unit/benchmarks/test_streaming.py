@@ -16,6 +16,7 @@ from benchmarks.planning.paced_responses import (
     TOKENS_PER_S,
     TOOL,
     Shape,
+    agent_script,
     chained_calls,
     plan_text,
     planner_script,
@@ -23,6 +24,7 @@ from benchmarks.planning.paced_responses import (
 from benchmarks.planning.streaming import tool_starts
 from benchmarks.planning.streaming_report import Comparison, RunTimes, report_to_json, written_figure
 from dagwright.planner.plan_parser import parse_plan
+from dagwright.planning.model_calls.model_requests import CallLabels
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
 
@@ -56,6 +58,13 @@ def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
         model_times_s.append(plan.pace.first_byte_delay_s + chunk_count * plan.pace.chunk_delay_s)
         assert answer.pace.first_byte_delay_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
     assert model_times_s == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
+
+
+def test_conditions_of_the_steps_use_the_names_of_the_labels_of_a_call() -> None:
+    shape = chained_calls(3)
+    label_names = CallLabels(run_id="run", node_id="node", purpose="purpose").to_json().keys()
+    for step in (*planner_script("run", shape, is_streamed=True), *agent_script("run", shape)):
+        assert step.when.metadata.keys() <= label_names
 
 
 def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
