@@ -4,7 +4,7 @@ Each measurement has a fresh server and one worker, and starts all of its runs a
 measured alternately: Dagwright with a plan of 20 nodes in layers, and a hand-written workflow with the same graph and
 the same activity options. CPU times are measured per process, so other load on the machine affects CPU times less than
 durations. Afterwards, many runs wait for a person.
-The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
+The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than the factor 1.5.
 """
 
 import argparse

@@ -21,7 +21,8 @@ from dagwright.settings import Settings
 from tests.support.ports import free_port
 
 BASELINE_QUEUE = "hand-written:workflows"
-"""Name with the length of the queue name that Dagwright derives from `TOOLS_FILE`: each activity event has the name."""
+"""Queue of the hand-written workflows. Its name is as long as the queue name that Dagwright derives from `TOOLS_FILE`,
+because each activity event contains the name of its queue, and the sizes of histories are compared."""
 ONE_QUEUE = "one-queue"
 """Queue of the Dagwright worker that serves workflows and tools on one queue."""
 

@@ -98,7 +98,7 @@ _MANY_RUNS_WIDTH = 18
 """Width of a fan-out of 20 nodes, which also has a first and a last node."""
 
 RUN_TIMEOUT_S = 120.0
-"""A run that takes longer has lost its worker."""
+"""Timeout of a run; no run takes this long unless it has lost its worker."""
 
 Row = Callable[[Bench, int], Awaitable[list[Figure]]]
 

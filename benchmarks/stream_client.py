@@ -21,7 +21,7 @@ from typing import Any, cast
 from dagwright.process import event_loop
 
 CONCURRENT_OPENS = 50
-"""Streams that are opened at the same time."""
+"""Number of streams that are opened at the same time."""
 _RUN_END_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled"})
 _NODE_END_STATUSES = ("completed", "failed", "skipped", "blocked", "cancelled")
 

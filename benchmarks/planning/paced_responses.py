@@ -52,7 +52,7 @@ def chained_calls(size: int) -> Shape:
 
 
 def joined_calls(size: int) -> Shape:
-    """Return calls; each call of the last third depends on two of the other calls."""
+    """Return calls; each call of the last third depends on two calls of the first two thirds."""
     join_count = size // 3
     return Shape("mixed", [*[()] * (size - join_count), *[(2 * index, 2 * index + 1) for index in range(join_count)]])
 

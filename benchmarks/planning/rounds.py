@@ -2,9 +2,9 @@
 
 A scripted model plans rounds of two chains of worker tools that do nothing. Three gaps of each round are read from the
 history: from the planner's response to the first worker tool, from the last worker tool to the planner, and between two
-worker tools of a chain, which is an ordinary dispatch. Then one worker gets many concurrent questions, twice. An
-unexpected answer ends the benchmark. This benchmark is also the row `rounds` of `make bench`. The exit code is 1 only
-if a goal is missed by more than half.
+worker tools of a chain, which is an ordinary dispatch. Then one worker gets two batches of many concurrent questions.
+An unexpected answer ends the benchmark. This benchmark is also the row `rounds` of `make bench`. The exit code is 1
+only if a goal is missed by more than the factor 1.5.
 """
 
 import argparse
@@ -292,7 +292,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.rounds", description=__doc__)
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="number of sequential questions")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="number of concurrent questions, asked twice")
+    parser.add_argument(
+        "--at-once", type=int, default=AT_ONCE, help="number of concurrent questions in each of the two batches"
+    )
     options = parser.parse_args(arguments)
     if options.questions < 1 or options.at_once < 1:
         parser.error("--questions and --at-once must be at least 1")

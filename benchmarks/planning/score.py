@@ -5,8 +5,8 @@ and these pairs with the argument's value. A tool called twice counts once. A re
 the name of that node's tool, so plans are compared without their ids. Members are counted over all plans together
 (micro average), and F1 is the harmonic mean of precision and recall.
 
-A response without a valid plan predicts nothing, and so costs recall. TaskBench omits such responses and reports their
-number; here, the number is `Scores.response_count` minus `Scores.valid_count`.
+A response without a valid plan counts as a prediction of empty sets, so it lowers the recall. TaskBench omits such
+responses and reports their number; here, the number is `Scores.response_count` minus `Scores.valid_count`.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
 its repository (`flatten`, binary F1 of links and of tasks with arguments).
