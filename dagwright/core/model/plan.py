@@ -95,10 +95,10 @@ class Retry(_Strict):
 
 
 class AtLeast(_Strict):
-    """`join: {at_least: k}`: the node starts when k of its dependencies are done."""
+    """`join: {at_least: k}`: the node starts when k of its dependencies have completed or were skipped."""
 
     at_least: Annotated[int, Field(ge=1)]
-    """Number of dependencies that must be done. Example: `2`"""
+    """Number of dependencies that must have completed or been skipped. Example: `2`"""
 
 
 class OnErrorValue(_Strict):
@@ -198,7 +198,7 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Text that identifies an item in the IDs of its calls; by default the position of the item.
+    """Name of an item in the ID of its call, such as `sum[north]`; by default the position of the item: `sum[0]`.
     Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
