@@ -1,7 +1,7 @@
 """`make demo-onboarding`: onboard a fund whose director has an ambiguous name, and show the rows in the database.
 
-The run asks which person is meant, and waits for the answer from a second terminal. Without a terminal, a second
-process selects the first option.
+The run asks which person is meant, and waits for the answer from a second terminal. If the demo itself does not run in
+a terminal, it starts a second process, which selects the first option.
 """
 
 import shlex
@@ -20,6 +20,8 @@ from examples.command_line import choose_id, run_command, started_command
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"
 ID_PREFIX = "which-director-"
+PARTY_NAME_PREFIX = "Iberia "
+"""Start of the names of the parties that the plan creates."""
 
 
 def demo(output: Output) -> int:
@@ -34,6 +36,7 @@ def demo(output: Output) -> int:
                     if event.type == "feedback.requested":
                         _answer_in_second_process(event.request, output)
                         break
+        # At the end of the block, `watch` has ended.
         code: int = watch_process.returncode
     if code != ExitCode.INTERRUPTED:
         _show_rows(EntityDatabase(settings.database_url), output)
@@ -49,10 +52,10 @@ def _answer_in_second_process(request: FeedbackRequest, output: Output) -> None:
 
 
 def _show_rows(database: EntityDatabase, output: Output) -> None:
-    """Show the rows that the plan created."""
+    """Show the rows of the parties that the plan created."""
     table = Table(title="rows in the database", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in read_overview(database).rows:
-        if row.subject.startswith("Iberia "):
+        if row.subject.startswith(PARTY_NAME_PREFIX):
             table.add_row(row.kind.value, Text(row.subject), Text(row.detail))
     output.show(table)
 
