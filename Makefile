@@ -51,7 +51,7 @@ test-fast: setup ## Run the tests that need no server
 test-all: setup ## Install the requirements of the remaining tests, and run all tests
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lints, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
+check: setup ## Check format, lint rules, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/oxlint --format unix dagwright/interfaces/console/js
@@ -93,7 +93,7 @@ bench: setup ## Compare the engine with hand-written workflows
 bench-gateway: setup ## Measure the gateway: a thousand streams, 200 concurrent starts, streamed answers
 	@$(BIN)/python -m benchmarks --set gateway
 
-bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run over many histories, a map of 100,000
+bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run that continues as new, a map of 100,000 items
 	@$(BIN)/python -m benchmarks --set large
 
 bench-many: setup ## Measure 200 and 1,000 runs at once, 10,000 waiting runs, and lists of them

@@ -391,7 +391,7 @@ def main() -> int:
     """Run the stages and return the exit code: 0 if every stage passed and at least one test ran."""
     for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stop_signal, signal.default_int_handler)
-    # The output may be a file or terminal that cannot show the names of all tests.
+    # The output may be a file or terminal whose encoding lacks characters in the names of tests.
     cast(TextIOWrapper, sys.stdout).reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default="fast,server,alone", help="names, separated by commas")

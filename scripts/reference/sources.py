@@ -17,7 +17,7 @@ def calls_of(name: str) -> Sequence[ast.Call]:
 
 
 def members_of(enum: str) -> Set[str]:
-    """Return the names of the members of an enum that Dagwright's source code uses."""
+    """Return the names of the enum members that Dagwright's source code uses."""
     return {name for name in _index().attributes[enum] if name.isupper()}
 
 
