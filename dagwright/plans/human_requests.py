@@ -52,7 +52,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         assignee: person whose inbox has the request.
         channel: `inbox` excludes answers through tool results of API clients and through MCP calls.
         deadline: time until the request expires.
-        reminder: time after which the request is sent again.
+        reminder: interval at which the notification about the request is repeated.
         on_timeout: `fail`, `{"default": answer}`, or `{"escalate": assignee, "then": ...}`.
 
     Raises:

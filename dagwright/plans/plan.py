@@ -301,7 +301,7 @@ class Plan:
             name: letters, digits and `_`.
             type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
             prompt: question to a person if the value is missing.
-            default: value if none is given.
+            default: value of the input if the run is started without a value.
             schema: JSON Schema that is added to `type`, such as `{"minimum": 0}`. A `type` in the schema replaces the
                 argument.
 

@@ -1,7 +1,7 @@
 """Plans sent by programs: parse, complete with published sub-plans, check and compile.
 
 All functions of this module accept and return plain data that can be pickled, so they can run in a separate process
-(`dagwright.process.process_pool`). Files of callers are never read: a sub-plan that a node names is a published
+(`dagwright.process.process_pool`). Files of clients are never read: a sub-plan that a node names is a published
 plan.
 """
 
@@ -222,7 +222,7 @@ def _include_sub_plans(
 
 
 def _report_unknown_plan(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
-    message = f"the sub-plan {plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
+    message = f"the sub-plan {plan!r:.200} is a file name, but files of clients are not read: {WRITE_SUB_PLAN}"
     if names:
         message += f", or name a published plan: {join_first(names, _MAX_NAMES_SHOWN)}"
     hint = suggestion(plan.rpartition("/")[2].partition(".")[0][:200], names)

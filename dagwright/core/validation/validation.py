@@ -115,7 +115,7 @@ def inspect_node(
     tools: Mapping[str, ToolDeclaration],
     type_names: TypeNames,
 ) -> NodeInspection:
-    """Check the only node of a document as part of a plan. Unknown nodes and tools are accepted.
+    """Check the only node of a document before it is added to a plan. Unknown nodes and tools are accepted.
 
     Args:
         ids: IDs of the other nodes of the plan.
@@ -313,11 +313,14 @@ class _Checker:
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
-        """Return the document of a sub-plan; `None` if the sub-plan cannot be checked, which is reported."""
+        """Return the document of a sub-plan.
+
+        If the sub-plan cannot be checked, report the problem and return `None`.
+        """
         at = ("nodes", index, "plan")
         if not isinstance(node.plan, Mapping):
             message = (
-                f"the sub-plan {node.plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
+                f"the sub-plan {node.plan!r:.200} is a file name, but files of clients are not read: {WRITE_SUB_PLAN}"
             )
             self.report.report_problem("unreadable", message, at, node_id=node.id)
             return None

@@ -141,7 +141,7 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
         [error] = (await _check_plan(http, plan_with_sub_plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
-            f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "
+            f"the sub-plan {name!r} is a file name, but files of clients are not read: write the sub-plan itself into "
             "the node (plan: {nodes: […]}), or name a published plan: double"
         )
         assert error["hint"] == hint
