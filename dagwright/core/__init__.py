@@ -2,6 +2,6 @@
 
 The core must not import Temporal, an LLM client, a clock or another package of Dagwright. Its packages form layers. A
 package imports only its own layer and the layers before it: first `boundary`, `model` and `expressions`, then
-`validation`, then `compiler`, then `scheduler`. `plugins` finds the installed applications, which define text formats
-for the schemas of tools.
+`validation`, then `compiler`, then `scheduler`. `plugins` finds the installed applications, because they may define
+text formats for the schemas of tools.
 """

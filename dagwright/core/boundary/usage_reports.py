@@ -95,7 +95,7 @@ def started_attempt(details: Sequence[Any]) -> int | None:
 
 
 def earlier_call_count(details: Sequence[Any], attempt: int) -> int:
-    """Return how many attempts of a `write` call have called the tool, from the last heartbeat before an attempt.
+    """Return how many earlier attempts of a `write` call have called the tool, from the last of their heartbeats.
 
     If the server has reset the attempt number, as it does after a pause, earlier calls are not counted.
 
@@ -110,12 +110,12 @@ def earlier_call_count(details: Sequence[Any], attempt: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DeferralReport:
-    """Deferred attempts of a call, from the last heartbeat before an attempt.
+    """Deferred attempts of a call before the current attempt, from the last of their heartbeats.
 
     Args:
         count: number of deferred attempts.
         attempt: number of the last deferred attempt; 0 if no attempt was deferred.
-        state: JSON that the previous attempt saved for this attempt, if the previous attempt was deferred.
+        state: JSON that the previous attempt saved for the current attempt, if the previous attempt was deferred.
     """
 
     count: int = 0
@@ -124,7 +124,7 @@ class DeferralReport:
 
 
 def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
-    """Return the deferred attempts of a call before an attempt.
+    """Return the deferred attempts of a call before the current attempt.
 
     If the server has reset the attempt number, as it does after a pause, earlier attempts are not included.
 

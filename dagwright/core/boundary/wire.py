@@ -16,24 +16,27 @@ WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PLAN_AND_
 RUN_WORKFLOWS_FILTER = "WorkflowType IN ('RunPlan', 'RunAgent', 'PlanAndExecute')"
 """Condition of a list query that selects the workflow types of runs."""
 WORKFLOW_SESSION = "Session"
-"""A session: starts a run for each turn, and keeps the state that the next turn needs. It has no stored payloads."""
+"""A session: starts a run for each turn, and keeps the state that the next turn needs. It refers to no payloads in the
+payload store."""
 WORKFLOW_CALL_LIMIT = "CallLimit"
-"""A limit of calls across all runs: grants or delays the start of calls. It has no stored payloads."""
+"""A limit of calls across all runs: grants or delays the start of calls. It refers to no payloads in the payload
+store."""
 KNOWN_WORKFLOWS = WORKFLOWS | {WORKFLOW_SESSION, WORKFLOW_CALL_LIMIT}
 """All workflow types that workers run."""
 ID_SESSION = "session-"
 """Prefix of the workflow id of a session; the name of the session follows."""
 
 ID_CALL_LIMIT = "dagwright-limit/"
-"""Prefix of the workflow id of a limit; the subject of the limit follows, such as `tool:http_request`."""
+"""Prefix of the workflow id of a `CallLimit`; the subject of the limit follows, such as `tool:http_request`."""
 MEMO_CALL_LIMIT = "dagwright_limit"
 """Workflow memo of a limit: its settings, as `protocol.call_limit_messages` reads them."""
 UPDATE_EXCHANGE = "exchange"
-"""To a limit: requests, releases and renewals of the calls of a worker; returns the answers to the requests."""
+"""From a worker to a `CallLimit`: which calls request to start, have ended (release) or still run (renewal). The update
+returns the answers to the requests."""
 UPDATE_CONFIGURE = "configure"
-"""To a limit: changes the settings and returns the previous settings."""
+"""To a `CallLimit`: changes the settings and returns the previous settings."""
 QUERY_LIMIT_USE = "use"
-"""To a limit: the running and the waiting calls."""
+"""To a `CallLimit`: returns the running and the waiting calls."""
 
 WORKFLOW_PAUSED_TOOL = "PausedTool"
 """A note (see `NOTE_WORKFLOWS`): the tool is paused while this workflow is open."""
@@ -147,7 +150,8 @@ ID_FIND_ENDED = f"{INTERNAL_ID_PREFIX}ended sub-plans"
 ID_END_CANCELLED = f"{INTERNAL_ID_PREFIX}end as cancelled"
 """Activity ID of `ACTIVITY_END_CANCELLED`."""
 ID_LOAD_VALUES = f"{INTERNAL_ID_PREFIX}values of "
-"""ID prefix of activities that load the arguments of activities of other programs; the id of the task follows."""
+"""ID prefix of activities that load stored values for calls to activities of other programs; the id of the task
+follows."""
 ID_AWAIT_STORE = f"{INTERNAL_ID_PREFIX}store for "
 """ID prefix of activities that wait for the payload store on behalf of a call; the id of the task follows."""
 ID_CALL_BATCH = f"{INTERNAL_ID_PREFIX}batch from "
@@ -242,7 +246,7 @@ DETAIL_CALLS = "calls"
 number of the last attempt that did."""
 DETAIL_DEFERRED = "deferred"
 """In the details of a heartbeat: `{"count", "attempt", "state"}`: how many attempts were deferred, the number of the
-last deferred attempt, and the optional state that it saved for the next attempt."""
+last deferred attempt, and the optional state that this attempt saved for the next attempt."""
 HEADER_ATTEMPTS = "dagwright-attempts"
 """Activity header of a `write` call, JSON number: how many attempts may call the tool. Temporal allows more attempts,
 because a worker may die before the call."""

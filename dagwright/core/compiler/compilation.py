@@ -201,7 +201,7 @@ def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequ
 
 
 def _agent_as_tool(compiled_node: CompiledNode, checked_plan: CheckedPlan, index: int) -> CompiledNode:
-    """Return an agent's node as a tool call with its objective and the results of its dependencies."""
+    """Return an agent's node as a tool call whose arguments have the objective and the results of the dependencies."""
     references = checked_plan.references[index]
     arguments = {**compiled_node.arguments, "objective": None}
     bindings = [*compiled_node.bindings, (("objective",), references.objective or ("",))]

@@ -66,7 +66,7 @@ def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
 
 
 def _has_written_sub_plan(node: CompiledNode) -> bool:
-    """Return whether a node has a written sub-plan. The sub-plan of an agent is not known before the agent runs."""
+    """Return whether the plan contains the nodes of a node's sub-plan. The nodes of an agent are not known yet."""
     return node.sub_plan is not None and agent_tools(node) is None
 
 

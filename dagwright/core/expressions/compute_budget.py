@@ -8,8 +8,8 @@ the sizes of values, and each activation has the full budget, so the result is t
 MAX_WORK = 1_500_000
 """Maximum work in one activation, in units of about half a microsecond."""
 CHECK_BUDGET = MAX_WORK // 2
-"""Maximum work in one activation to check nodes that people send. The nodes are checked once before and once after they
-are written to the history; each of the two checks has this budget."""
+"""Maximum work in one activation to check nodes that a person adds to a run. The nodes are checked once before and once
+after they are written to the history; each of the two checks has this budget."""
 
 TOO_MUCH_AT_ONCE = "too many changes at once; try again in a moment"
 """Message for a command that is rejected because of other commands at the same time."""

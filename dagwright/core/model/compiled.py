@@ -216,13 +216,13 @@ class CompiledPlan:
 
 
 def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Return the declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
+    """Return the declaration of a node's tool, with the effects of the node; an undeclared tool counts as `write`."""
     tool = tools.get(node.tool) or ToolDeclaration(node.tool)
     return tool if node.effects is None else replace(tool, effects=Effects(node.effects))
 
 
 def has_side_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
-    """Return whether a node calls a tool that changes external state; an undeclared tool does."""
+    """Return whether a node calls a tool that changes external state; an undeclared tool counts as such a tool."""
     if node.kind not in ("tool", "external"):
         return False
     return tool_of(node, tools).effects in CHANGING_EFFECTS

@@ -1,4 +1,4 @@
-"""The plan model: every dialect is compiled to it (docs/reference/plan.md).
+"""The plan model: plans in every dialect are translated to it (docs/reference/plan.md).
 
 The JSON Schema in `docs/reference/schemas/plan.schema.json` is generated from these classes. They define the values of
 single fields; `validation` checks how fields relate to each other.

@@ -150,7 +150,8 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
-"""Tool by which rules match inline agents. The argument `tools` has the names of the agent's tools."""
+"""Stand-in for a tool, so that rules can match inline agents. Its argument `tools` has the names of the agent's
+tools."""
 INLINE_AGENT_NOT_ALLOWED = "the policy of the run allows no inline agents"
 INLINE_AGENT_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "

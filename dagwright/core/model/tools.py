@@ -213,7 +213,7 @@ ENCODED_FIELDS: Mapping[str, type] = {
     "workflow": str, "batch": bool,
     "uses_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
-"""Field that every JSON form of a declaration contains -> JSON type; `effects` is not listed."""
+"""Fields that all JSON forms of a declaration have in common, in addition to `effects`: field -> JSON type."""
 
 
 def effects_of_call(

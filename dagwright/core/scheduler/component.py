@@ -134,7 +134,7 @@ class SchedulerComponent:
     # The run as a whole.
 
     def on_rebuild(self, base: int, added_count: int) -> None:
-        """Update state that depends on node numbers or records. Numbers from `base` on have grown by `added_count`."""
+        """Update state that depends on node numbers or records. `added_count` nodes were inserted at number `base`."""
 
     def before_propagation(self, at: float) -> None:
         """Handle the time that has passed, before the consequences of an event are applied."""

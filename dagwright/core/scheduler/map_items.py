@@ -44,7 +44,7 @@ MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for a node id."""
 _KEY_COST = 12
 _REFERENCE_COST = 7
-"""Cost of each key, and of each reference in a key, in units of the compute budget; a text in a key costs 1."""
+"""Cost of each key, and of each reference in a key, in units of the compute budget; each text part of a key costs 1."""
 _KEY_IN_STORE = (
     "the key of item {index} needs a part of the item that is in the payload store, where the run itself cannot read "
     "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; omit "
@@ -320,7 +320,7 @@ def listed_items(record: Record) -> Sequence[ItemRecord]:
 
 
 def count_ended_items(record: Record) -> tuple[int, int]:
-    """Return how many items of a node have ended without being cancelled, and how many there are."""
+    """Return how many items of a node have ended without being cancelled, and how many items the node has."""
     if is_batched(record):
         ended_count = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))
     else:

@@ -91,8 +91,8 @@ def block_error(
 
 
 Entry = tuple[int, TaskRef]
-"""Priority and task; the smallest entry starts first. A node and its items are never in the queue together:
-their references cannot be compared."""
+"""Priority and task; the smallest entry starts first. A node and its items are never in the queue together, because
+Python cannot compare their `TaskRef`s."""
 
 MAX_IN_FLIGHT = 500
 """Maximum number of tasks in flight of one run: more would overflow the server's buffer of events
