@@ -23,10 +23,10 @@ from dagwright.dialects.agents import read_agents
 from dagwright.dialects.hugginggpt import read_hugginggpt
 from dagwright.dialects.intents import read_intents
 from dagwright.dialects.json_reader import describe
-from dagwright.dialects.llmcompiler import TASK, read_llmcompiler
+from dagwright.dialects.llmcompiler import TASK_START, read_llmcompiler
 from dagwright.dialects.native import read_native
 from dagwright.dialects.nestful import read_nestful
-from dagwright.dialects.rewoo import STEP, read_rewoo
+from dagwright.dialects.rewoo import STEP_START, read_rewoo
 from dagwright.dialects.steps import read_steps
 from dagwright.dialects.subgoals import read_subgoals
 from dagwright.dialects.taskbench import read_taskbench
@@ -43,7 +43,7 @@ _DIALECT_OF_KEY: Final[Mapping[str, str]] = {
     "steps": "steps",
     "action": "subgoals",
 }
-_TASK_IN_TEXT: Final = re.compile(f"^{TASK.pattern}", re.MULTILINE)
+_TASK_IN_TEXT: Final = re.compile(f"^{TASK_START.pattern}", re.MULTILINE)
 _NATIVE_NODE_KEYS = NODE_FIELDS - agents.KEYS
 _NATIVE_ROOT_KEYS = PLAN_FIELDS - agents.ROOT_KEYS
 
@@ -135,7 +135,7 @@ def detect_dialect(raw: JsonValue) -> str:
 
 def text_dialect_and_offset(text: str) -> tuple[str, int] | None:
     """Return the dialect of a text and the offset of its first step; `None` if the text has no step."""
-    first_steps = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
+    first_steps = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP_START.search(text)}
     offsets = [(match.start(), name) for name, match in first_steps.items() if match is not None]
     if not offsets:
         return None

@@ -19,7 +19,8 @@ from dagwright.core.name_hints import suggestion
 from dagwright.dialects.json_reader import describe, printable
 
 STAND_IN_ACTION: Mapping[str, Any] = {"human": {}}
-"""Replacement for an invalid action in the document. It is always valid, so validation can continue."""
+"""Replacement for the action of a node (its tool, agent or sub-plan) that could not be read. The replacement is always
+valid, so validation can continue."""
 
 
 class WrittenPointers(Mapping[str, str]):

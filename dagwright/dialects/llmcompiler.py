@@ -30,7 +30,7 @@ from dagwright.dialects.foreign import (
 from dagwright.dialects.json_reader import describe
 from dagwright.dialects.written_values import TRUNCATED, UnreadableValue, read_value, skip_space
 
-TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
+TASK_START: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
 """Start of a task's line."""
 
 JOIN: Final = "join"
@@ -90,7 +90,7 @@ class _TaskFinder:
             offset: offset of the line in the text.
             number: number of the line, from 1.
         """
-        match = TASK.match(line)
+        match = TASK_START.match(line)
         if match is None:
             completed_tasks = self.end() if _END_OF_TASK.match(line) else []
             if thought := _THOUGHT.match(line):

@@ -26,7 +26,7 @@ from dagwright.dialects.foreign import (
     translate_references,
 )
 
-STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
+STEP_START: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
 """Start of a step, within its line."""
 
 _REFERENCE = re.compile(r"#(E[0-9]{1,9})(?!\w)")
@@ -61,7 +61,7 @@ def steps_of(text: str) -> list[RewooStep]:
 def _steps_of(text: str) -> Iterator[RewooStep]:
     title: str | None = None
     for number, offset, line in lines_of(text):
-        match = STEP.search(line)
+        match = STEP_START.search(line)
         title_match = _PLAN.match(line[: match.start()] if match else line)
         if title_match is not None:
             title = title_match[1].strip() or None

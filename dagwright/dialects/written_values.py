@@ -366,7 +366,10 @@ class _Reader:
         )
 
     def _keep_complete_parts(self) -> None:
-        """Keep the complete objects of the main list of a truncated text, or without a main list, the complete keys."""
+        """Keep the complete objects of the main list of a truncated text.
+
+        Without a main list, keep the complete keys.
+        """
         list_index = self._main_list_index()
         if list_index is None:
             root_frame = self.frames[0] if self.frames else None
