@@ -16,7 +16,7 @@ from dagwright.planning.model_calls.model_requests import Message, system, user
 from dagwright.planning.rounds.rounds_spec import Synthesis
 
 NEWEST_TURN_CHARACTERS = 10_000
-"""Limit for the newest turn. The question may refer to it, so the limit allows the whole answer that a session
+"""Limit for the newest turn. The question may refer to this turn, so the limit allows the whole answer that a session
 reports."""
 TURN_CHARACTERS = 4_000
 """Limit for the question of a turn, and for its answer."""

@@ -200,7 +200,7 @@ class ModelResponse:
 
     Args:
         message: assistant message; append it to the conversation to continue.
-        output: value for `ModelCall.output`; null if the model called tools instead.
+        output: value that matches the schema `ModelCall.output`; null if the model called tools instead.
         finish_reason: `tool_calls` if the model called tools, otherwise `stop`.
         model: model that answered, as reported by the server.
         usage: usage of this call only.
