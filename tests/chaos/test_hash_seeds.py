@@ -39,6 +39,7 @@ def _first_calls(history: WorkflowHistory) -> list[str]:
 
 
 async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    # The order of the names is not alphabetical.
     roots = [f"{letter}{number}" for letter in "qazwsx" for number in range(5)]
     nodes = [
         {"id": name, "tool": "echo", "arguments": {"x": name, "y": 1}, "priority": 1 + len(name) % 3} for name in roots

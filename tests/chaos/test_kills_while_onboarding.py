@@ -158,7 +158,8 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     # This last intent fails, because the first intent creates the fund with another client type.
     last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
     plan["intents"].append(last_intent | {"refs": {"related-to": "@result_2"}})
-    points.hold("@result_7-before")
+    # `@result_7` is the node of this last intent.
+    points.hold(f"@result_7-{BEFORE}")
     rows_by_undo_id = {f"undo {node_id}": rows for node_id, rows in FULL_ONBOARDING_ROWS.items()}
     for node_id in rows_by_undo_id:
         points.hold(f"{node_id}-{BEFORE}")
@@ -168,7 +169,7 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
             client, plan_with_retries(plan, entities.settings), run_id="onboarding-undone", compensate=True
         )
         await eventually(lambda: rows_since(entities.overview_before, entities.database) == sorted(remaining_rows))
-        points.release("@result_7-before")
+        points.release(f"@result_7-{BEFORE}")
 
         def undo_ids_of(view: RunView) -> list[str]:
             return [node for node in view.document()["nodes"] if node in rows_by_undo_id]

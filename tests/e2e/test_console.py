@@ -81,6 +81,7 @@ async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve
             await expect(box(page, "double")).to_have_attribute("aria-label", label)
             await expect(box(page, "each")).to_have_attribute("aria-label", re.compile("3 of 3 items completed"))
             await expect(page.locator(".facts .state")).to_have_text("‖waiting")
+            # The timeline has the nodes that have started: all except `never` and `after`.
             await expect(page.locator(".timeline li")).to_have_count(4)
             link = page.locator(".facts").get_by_role("link", name="Temporal UI")
             await expect(link).to_have_attribute("href", re.compile(rf"/workflows/{run_id}/[^/]+/history$"))

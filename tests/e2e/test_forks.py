@@ -87,16 +87,16 @@ async def test_fork_shows_its_difference_and_starts_once(
 async def test_impossible_fork_is_reported(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "{{PLACEHOLDER_x}} + 1"))
     await commands("run", plan, "--input", "x=1", "--id", "unforked")
-    unknown_input, unknown_node, unknown_run, terminal_result = await asyncio.gather(
+    unknown_input_result, unknown_node_result, unknown_run_result, terminal_result = await asyncio.gather(
         commands("fork", "unforked", "--input", "y=1", "--yes", "--json"),
         commands("fork", "unforked", "--rerun", "b", "--yes", "--json"),
         commands("fork", "nowhere", "--yes", "--json"),
         commands.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
     )
-    assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
-    assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"
+    assert [each.code for each in (unknown_input_result, unknown_node_result, unknown_run_result)] == [2, 2, 2]
+    assert unknown_input_result.document["errors"][0]["message"] == "the plan has no input 'y'"
     message = "rerun 'b': the fork has no such node or item"
-    assert unknown_node.document == {"status": "command_rejected", "message": message}
-    assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
+    assert unknown_node_result.document == {"status": "command_rejected", "message": message}
+    assert unknown_run_result.document["message"].startswith("there is no run 'nowhere'")
     assert terminal_result[0] == 2
     assert "Start the fork? [y/N]" in terminal_result[1]

@@ -56,7 +56,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
     async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as gateway:
 
         async def list_field_for_each_key(path: str, field: str) -> list[list[str]]:
-            """Return a field of the listed items, once for each of the three keys."""
+            """Return a field of the listed items for the keys of Ann, of Bob and of all owners."""
             return [
                 [item[field] for item in (await get(gateway, key, path)).json()["data"]]
                 for key in (ann_key, bob_key, all_owners_key)
@@ -86,9 +86,9 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
             (await post(gateway, bob_key, f"/v1/runs/{run_id}{command}", bodies.get(command, {}))).status_code
             for command in commands
         }
-        sessions = await list_field_for_each_key("/v1/sessions", "session_id")
-        run_lists = await list_field_for_each_key("/v1/runs", "run_id")
-        inboxes = await list_field_for_each_key("/v1/inbox", "run_id")
+        ann_sessions, bob_sessions, all_sessions = await list_field_for_each_key("/v1/sessions", "session_id")
+        ann_runs, bob_runs, all_runs = await list_field_for_each_key("/v1/runs", "run_id")
+        ann_inbox, bob_inbox, common_inbox = await list_field_for_each_key("/v1/inbox", "run_id")
         response_status = (await get(gateway, ann_key, response_path)).status_code
         session_document = (await get(gateway, ann_key, f"/v1/sessions/{session_id}")).json()
         all_owners_response = await post(gateway, all_owners_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
@@ -101,12 +101,12 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
     assert turn_response.headers["x-session-id"] == session_id
     assert turn_response.json()["dagwright"]["session_id"] == session_id
     assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
-    assert (sessions[:2], f"{keys.owner('ann')}:{session_id}" in sessions[2]) == ([[session_id], []], True)
-    assert (run_lists[:2], {run_id, turn_run_id, bob_run_id} <= {*run_lists[2]}) == (
-        [[turn_run_id, run_id], [bob_run_id]],
-        True,
-    )
-    assert ({*inboxes[0]}, inboxes[1], {run_id, turn_run_id} <= {*inboxes[2]}) == ({run_id, turn_run_id}, [], True)
+    assert (ann_sessions, bob_sessions) == ([session_id], [])
+    assert f"{keys.owner('ann')}:{session_id}" in all_sessions
+    assert (ann_runs, bob_runs) == ([turn_run_id, run_id], [bob_run_id])
+    assert {run_id, turn_run_id, bob_run_id} <= {*all_runs}
+    assert ({*ann_inbox}, bob_inbox) == ({run_id, turn_run_id}, [])
+    assert {run_id, turn_run_id} <= {*common_inbox}
     assert (session_document["session_id"], session_document["run"]["session_id"]) == (session_id, session_id)
     assert (all_owners_response.status_code, ann_response.status_code) == (200, 200)
     assert document["lineage"]["answers"][0]["by"] == keys.owner("ann")

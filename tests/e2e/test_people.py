@@ -108,8 +108,8 @@ async def test_option_all_answers_the_requests_of_all_sub_plans_of_a_node(
     commands: CommandLine, write_plan: WritePlan
 ) -> None:
     sub_plan = {"plan": 1, "inputs": {"x": {}}, "nodes": [_human_node()], "output": "{{check.result.reason}}"}
-    items = {"for_each": ["a", "b", "c"], "key": "{{item}}", "arguments": {"x": "{{item}}"}}
-    plan = write_plan({"id": "each", "plan": sub_plan, **items}, _human_node("single"), output="{{each.result}}")
+    map_fields = {"for_each": ["a", "b", "c"], "key": "{{item}}", "arguments": {"x": "{{item}}"}}
+    plan = write_plan({"id": "each", "plan": sub_plan, **map_fields}, _human_node("single"), output="{{each.result}}")
     run_process = await commands.start("run", plan, "--id", "all")
     requests = await _wait_for_requests(commands, "all", 4)
     ambiguous_result = await commands("feedback", "all", "--all", "--approve")

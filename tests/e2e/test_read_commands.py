@@ -76,7 +76,7 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
     assert [each.stdout.count("Temporal UI") for each in results] == [1, 1, 1, 0]
 
 
-async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
+async def test_list_counts_executed_nodes_and_the_command_node_shows_a_node(
     commands: CommandLine, write_plan: WritePlan
 ) -> None:
     plan = write_plan(
@@ -98,6 +98,7 @@ async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
 
     listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "counted")
     assert listed_run["status"] == "completed_with_failures"
+    # `nodes_done` counts completed and failed nodes, but no skipped or blocked nodes.
     assert listed_run["nodes_done"] == 3
     assert listed_run["nodes_total"] == 5
     arguments = {"arguments": {"expression": 2}}

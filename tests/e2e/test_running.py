@@ -76,6 +76,7 @@ output: "{{hi.result}}"
 async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
     commands: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
+    # These tools include one with the name of the built-in tool `calculator`.
     other_signature = 'calculator(expression: str, name: str = "", count: int = 1)'
     other_tools = _TOOLS.replace("greet(name: str, count: int = 1)", other_signature)
     (tmp_path / "calculating.py").write_text(other_tools, encoding="utf-8")

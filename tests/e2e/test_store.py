@@ -33,6 +33,7 @@ async def test_prune_removes_only_unneeded_payloads(
     commands_with_private_server: CommandLine, write_plan: WritePlan
 ) -> None:
     folder = commands_with_private_server.folder / "state" / "payloads"
+    # Each payload has as many bytes as its age in days.
     oldest = _days_ago(300)
     for days in (300, 150, 90, 60):
         await _put_payload(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))

@@ -80,6 +80,7 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
     result = messages_of(model.calls[0])[1][1]
     assert result.startswith("Result of long:\n\nxxx")
     assert result.endswith("characters are omitted]\n\nSum completed up.")
+    # The heading has 17 characters, and the text has 100,000 characters.
     assert "[… cut here: 40,017 of 100,017 characters are omitted]" in result
 
 

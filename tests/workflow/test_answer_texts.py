@@ -43,6 +43,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
             AnswerReader(token_streams, handle.id),
             AnswerReader(token_streams_of(client), handle.id),
         )
+        # The six chunks start with the JSON before the text of the answer.
         first_part = ANSWER_TEXT[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, separate_reader.text] == [first_part, first_part])
         release_event.set()

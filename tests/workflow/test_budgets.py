@@ -77,6 +77,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "HISTORY_DRAIN_S", 0.3)
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
+        # The agents are the nodes 0 and 1, so the step before `s<number>` is the node `number + 1`.
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]

@@ -138,6 +138,7 @@ async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worke
         pure_node("end", "{{b.result}}{{c.result}}", "compute_quickly"),
     ]
     first_run_id, first_nodes = await run_nodes(worker, *nodes)
+    # `c` reuses the result of `a`. The name of `after`, the result of `large`, is too long to compare.
     assert sorted(calls, key=len)[:4] == ["x", "y", "x!", "x!!x!"]
     assert first_nodes["c"]["lineage"]["cached"]["node_id"] == "a"
     assert [name for name in first_nodes if "cached" in first_nodes[name]["lineage"]] == ["c"]

@@ -47,7 +47,7 @@ def small_map_batches() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ledger() -> Ledger:
-    """Changes made by the tools of these tests."""
+    """Changes made by the tools of these tests. The step `+a` is the change `a`, and `-a` is its compensation."""
     return Ledger()
 
 

@@ -86,6 +86,7 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
         "code_analyzer": ("completed", "It doubles a number."),
     }
     last_messages = [call.messages[-1]["content"] for call in model.calls]
+    # Number of a model call -> text in the last message of the call.
     expected_texts = {
         1: "1402",
         3: "1402",

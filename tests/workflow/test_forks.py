@@ -116,6 +116,7 @@ async def test_fork_of_a_failed_run_keeps_the_idempotency_keys_of_failed_calls(
     await document_of(second_run)
 
     keys = {name: harness.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
+    # Each of the two runs makes two attempts of the item `y`.
     assert [len(node_keys) for node_keys in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
     assert draft.prediction.executed == {f"each[{unique_name} y]": "had failed"}

@@ -118,6 +118,7 @@ async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
     history = await handle.fetch_history()
     assert len(history.events[0].workflow_execution_started_event_attributes.input.payloads[0].data) < 1_000
     load_count = [scheduled_call.activity_type.name for scheduled_call in scheduled_calls(history)].count("load_plan")
+    # The first page is the plan without its nodes.
     assert load_count == 1 + -(-PAGED_PLAN_NODE_COUNT // MAX_PLAN_PAGE_NODES)
     assert_clean(history)
 

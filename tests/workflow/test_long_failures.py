@@ -78,6 +78,7 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
                 error = (await _read_error_and_notes(runs, handle, node_id))["error"]
                 assert (error.keys(), error["message"][-3:]) == ({"code", "message", "retryable"}, "end")
     payloads = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
+    # Only the texts of `bad` and `pure` are longer than the limit for the history.
     assert len(payloads) == 2
     assert not any(b"hunter22" in content for content in payloads)
 

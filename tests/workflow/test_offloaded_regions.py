@@ -133,6 +133,7 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) 
     last_id = f"n{REGION_NODE_COUNT - 1}"
     held_node = tool_node("held", "pure_hold", last_id, arguments={"name": gate.name}, timeout="60s")
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
+        # The region also has the nodes `held` and `after`.
         handle = await gate.start_run(
             runs, plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"]))
         )
@@ -145,6 +146,7 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, gate: Gate) 
     assert bare_node(await read_node(runs, handle, "n8")) == completed_node(binary_tree_value(8))
     assert bare_node(await read_node(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
     run_document = await read_full_document(runs, handle)
+    # The other four nodes are `start`, `held`, `after` and `end`.
     assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
     assert run_document["nodes"]["after"]["status"] == "cancelled"
 
@@ -180,6 +182,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         assert documents[2]["error"]["code"] == "deadline_exceeded"
         for handle in handles:
             run_document = await read_full_document(runs, handle)
+            # The other four nodes are `start`, `stuck`, `after` and `end`.
             assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
             assert bare_node(run_document["nodes"]["n8"]) == completed_node(binary_tree_value(8))
             statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "stuck", "after")]

@@ -104,6 +104,7 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
     results = {
         node_id: document["nodes"][node_id]["result"] for node_id in ("inside", "outside", "missing", "after", "last")
     }
+    # `outside` reads 20 characters, a comma with a blank, and all rows.
     assert results == {
         "inside": 50_007,
         "outside": 22 + len(json_of(rows)),
@@ -113,6 +114,7 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
     }
     expected = "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
     assert document["nodes"]["missing"]["error"]["message"] == expected
+    # The text has 50,005 characters, and quotes in JSON.
     assert document["nodes"]["text5"]["result"]["bytes"] == 50_007
     assert (await runs.read_document(handle))["nodes"]["text5"]["result"] == "x" * 50_005
     assert sum(event.ByteSize() for event in (await handle.fetch_history()).events) < 200_000

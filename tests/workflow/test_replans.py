@@ -73,5 +73,6 @@ async def test_large_answer_in_a_response_format_is_the_output(serve_script: Ser
         handle = await runs.start_compiled_plan(goal_plan(runs, "More.", "echo"))
         document = await document_of(handle)
         [_, title] = await read_titles(runs, handle, "plan")
+    # The size of the output includes its quotes in JSON.
     assert (document["status"], document["output"]["bytes"]) == ("completed", len(content) + 2)
     assert title == "planning again (1 of 3): missing in the answer: more"

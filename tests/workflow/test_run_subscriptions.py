@@ -142,6 +142,7 @@ async def short_history_runs(
 
 
 def _long_chain_plan() -> dict[str, Any]:
+    """Return a plan of a chain. Every 30th node reads the result of the previous node; the others only depend on it."""
     nodes: list[dict[str, Any]] = []
     for number in range(_CHAIN_NODES):
         previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0

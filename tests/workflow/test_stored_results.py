@@ -82,6 +82,7 @@ async def test_nodes_and_conditions_can_read_a_large_result_or_its_parts(runs: R
     handle = await runs.start(plan)
     nodes = bare_document(await document_of(handle))["nodes"]
     message_prefix = "missing_data: Missing data:"
+    # The nodes 1 to 8 are `whole` to `deep`.
     assert {
         name: nodes[name]
         for name in [*(node["id"] for node in plan["nodes"][1:9]), "unknown_field[7]", "yes", "no", "any"]
