@@ -13,7 +13,7 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_read_commands_report_the_same_run(commands: CommandLine, write_plan: WritePlan) -> None:
+async def test_commands_that_read_a_run_report_the_same_run(commands: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
@@ -113,8 +113,8 @@ async def test_list_counts_executed_nodes_and_the_command_node_shows_a_node(
 
 
 async def test_items_of_a_large_map_are_shown_by_batch(commands: CommandLine, write_plan: WritePlan) -> None:
-    items = {"for_each": list(range(501)), "when": "item in [0, 300, 500]", "retry": {"max_attempts": 1}}
-    plan = write_plan(calculation("each", "100 / {{item}}", **items))
+    map_fields = {"for_each": list(range(501)), "when": "item in [0, 300, 500]", "retry": {"max_attempts": 1}}
+    plan = write_plan(calculation("each", "100 / {{item}}", **map_fields))
     run_result = await commands("run", plan, "--id", "batches")
     node_result, node_json_result, status_result, failed_item_result, item_result, unknown_item_result = await gather(
         commands("node", "batches", "each"),

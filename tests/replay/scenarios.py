@@ -174,7 +174,7 @@ async def _call_batch(runs: Runs, harness: CallHarness) -> Handle:
 
     await eventually(slow_call_has_an_activity)
     harness.open("a slow call")
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 _REGION_BATCHES = {
@@ -206,14 +206,15 @@ _OFFLOADED_REGION = {
 }
 
 
-async def _ended_run(handle: Handle) -> Handle:
+async def _wait_for_end(handle: Handle) -> Handle:
+    """Wait until a run has ended, and return its handle."""
     await document_of(handle)
     return handle
 
 
 def _plan_scenario(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, harness: CallHarness) -> Handle:
-        return await _ended_run(await runs.start(plan))
+        return await _wait_for_end(await runs.start(plan))
 
     return run
 
@@ -224,17 +225,17 @@ def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, harness: CallHarness) -> Handle:
         limits: dict[str, Any] = {"MAX_INLINE_PLAN_NODES": 2, "MAX_INLINE_PLAN_BYTES": 100, "MAX_PLAN_PAGE_NODES": 3}
         with patch.multiple(pages, **limits), patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 4):
-            return await _ended_run(await runs.start(plan))
+            return await _wait_for_end(await runs.start(plan))
 
     return run
 
 
 async def _raw_input(runs: Runs, harness: CallHarness) -> Handle:
-    return await _ended_run(await runs.start_raw({"plan": CHAIN}))
+    return await _wait_for_end(await runs.start_raw({"plan": CHAIN}))
 
 
 async def _rejected_plan(runs: Runs, harness: CallHarness) -> Handle:
-    return await _ended_run(await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}}))
+    return await _wait_for_end(await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}}))
 
 
 def _plan_with_held_node(name: str, **fields: Any) -> dict[str, Any]:
@@ -252,21 +253,21 @@ async def _cancelled_run(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start(_plan_with_held_node("signal"))
     await eventually(lambda: "signal" in harness.entered)
     await handle.signal("cancel", {"reason": "enough", "by": "ann"})
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 async def _cancelled_through_temporal(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start(_plan_with_held_node("temporal"))
     await eventually(lambda: "temporal" in harness.entered)
     await handle.cancel()
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 async def _cancelled_sub_plan(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": _plan_with_held_node("below")}]})
     await eventually(lambda: "below" in harness.entered)
     await handle.signal("cancel")
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 async def _signal_with_cancel(runs: Runs, harness: CallHarness) -> Handle:
@@ -293,7 +294,7 @@ async def _signal_with_cancel(runs: Runs, harness: CallHarness) -> Handle:
         await handle.signal("resume", {})
         await handle.cancel()
         async with serve():
-            return await _ended_run(handle)
+            return await _wait_for_end(handle)
 
 
 async def _unstarted_call(runs: Runs, harness: CallHarness) -> Handle:
@@ -308,7 +309,7 @@ async def _unstarted_call(runs: Runs, harness: CallHarness) -> Handle:
     ]
     with patch.object(CallStarts, "record", never_record):
         handle = await runs.start({"nodes": nodes})
-        return await _ended_run(handle)
+        return await _wait_for_end(handle)
 
 
 async def _human_requests(runs: Runs, harness: CallHarness) -> Handle:
@@ -324,10 +325,11 @@ async def _human_requests(runs: Runs, harness: CallHarness) -> Handle:
     await answer(handle, "order", {"approved": True})
     await wait_for_requests(runs.client, handle.id, "check", "order#2")
     await signal_answer(handle, "order#2", {"selected": ["b"]})
+    # The next answer comes before its request opens. No request has the ID `nobody`.
     await signal_answer(handle, "order#3", {"text": "early"})
     await signal_answer(handle, "nobody", {"text": "?"})
     await answer(handle, "check", {"approved": True})
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 async def _compensated_run(runs: Runs, harness: CallHarness) -> Handle:
@@ -338,7 +340,7 @@ async def _compensated_run(runs: Runs, harness: CallHarness) -> Handle:
         {**_undoable_node("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
         {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
     ]
-    return await _ended_run(await runs.start({"nodes": nodes}, compensate=True))
+    return await _wait_for_end(await runs.start({"nodes": nodes}, compensate=True))
 
 
 def _undoable_node(node_id: str, name: str = "") -> dict[str, Any]:
@@ -355,11 +357,11 @@ async def _lookup(runs: Runs, harness: CallHarness) -> Handle:
     handle = await runs.start({"intents": intents}, compensate=True)
     await wait_for_requests(runs.client, handle.id, "lookup:person:Vera Replay")
     await answer(handle, "lookup:person:Vera Replay", {"text": "create new"})
-    return await _ended_run(handle)
+    return await _wait_for_end(handle)
 
 
 async def _session(runs: Runs, harness: CallHarness) -> Handle:
-    """A session that continues as new. The last run of the session has invalid input, and never reports its end."""
+    """A session that continues as new. The run of its last turn has invalid input, and never reports its end."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
     )
@@ -389,7 +391,7 @@ async def _workflow_nodes(runs: Runs, harness: CallHarness) -> Handle:
     ]
     async with shop_worker(runs.client) as tools:
         handle = await with_tools(runs, tools).start({"nodes": nodes})
-        return await _ended_run(handle)
+        return await _wait_for_end(handle)
 
 
 async def _call_limit(runs: Runs, harness: CallHarness) -> Handle:

@@ -185,6 +185,7 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     runs: Runs, harness: CallHarness, unique_name: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the payload store is a bucket, the records are sent as heartbeats."""
+    # The worker then treats the folder of the test like a bucket.
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
     original_record = HeartbeatRecords.record
 

@@ -189,6 +189,7 @@ async def test_notes_about_rejected_signals_are_limited(runs: Runs, gate: Gate) 
         await handle.signal("sub_plan_ended", "x")
     gate.open()
     document = await document_of(handle)
+    # After 100 notes, one note counts the other notes.
     assert len(document["notes"]) == 101
     assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are omitted"}
 
