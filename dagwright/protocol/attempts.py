@@ -21,7 +21,7 @@ _COUNT_DIGITS = 10
 
 
 def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
-    """Return the value of `wire.METADATA_ATTEMPT`. It is short, because the history has an attempt for each call.
+    """Encode an attempt as the value of `wire.METADATA_ATTEMPT`. The value is short: the history has one for each call.
 
     Args:
         count: number of the attempt; 1 for the first attempt.

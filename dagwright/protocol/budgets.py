@@ -34,7 +34,7 @@ class ChildBudgetReport:
     """Budget report of a child run.
 
     Args:
-        task: id of the call that started the child run.
+        task: ID of the call in the parent run that started the child run.
         added_nodes: nodes that the child run and its own child runs have added.
     """
 

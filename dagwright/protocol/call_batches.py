@@ -186,7 +186,7 @@ def apply_call_batch(
     """Apply the results of a batch, and return the calls of the batch that still count as running.
 
     Args:
-        calls: tasks that the run started with the batch; they count as running.
+        calls: IDs of the tasks that the run started as calls of the batch. The run counts these tasks as running.
     """
     started_ids = frozenset(calls)
     # A stopped run ends as soon as its last running task has ended, so the results of dependents are applied first.

@@ -88,6 +88,8 @@ class CallRequest:
     """Request to start a call; see `LimitState.request`.
 
     Args:
+        has_waited: whether the limit has deferred an earlier request of the call.
+        kind: kind of the request, which determines the parts of the limit that apply.
         lead_s: minimum seconds until the start of the call.
     """
 
@@ -187,7 +189,7 @@ class LimitReply:
     Args:
         now: time of the limit workflow, in seconds since the epoch; the delays in the answers count from this
             time.
-        answers: call -> answer.
+        answers: ID of each call in the message -> answer to its request.
     """
 
     now: float

@@ -29,7 +29,7 @@ from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_
 MAX_ACTOR_NAME_CHARACTERS = 200
 """Maximum length of the name of the person who sends a command or an answer."""
 COMMAND_ID = "command_id"
-"""Field with an ID of the command.
+"""Field of a message that contains the ID of the command.
 
 A client whose update is not answered in time sends the same message as a signal. The server may deliver both; the run
 applies the command once.
@@ -313,6 +313,7 @@ def _read_limit(message: Mapping[str, Any], name: str, parse: Callable[[Any], _T
 
 
 def _child_message(actor: Actor) -> Mapping[str, Any]:
+    """Return the message that pauses or resumes the sub-plans of a run."""
     return {"reason": actor.reason, "by": actor.name}
 
 
@@ -323,6 +324,9 @@ RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
     wire.SET_POLICY: _set_policy,
     wire.SET_LIMITS: _set_limits,
 }
-"""Name of a signal and update -> function (message, *, source) that decodes its message."""
+"""Name of a command to the run -> function (message, *, source) that decodes the message of the command.
+
+The signal and the update of a command have the name of the command.
+"""
 ANY_PAYLOAD_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
 """Commands that accept any payload, even a payload that is not JSON."""

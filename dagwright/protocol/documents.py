@@ -202,7 +202,7 @@ def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
     for number in range(1, scheduler.features.feedback.requests.request_counts.get(task_id, 0) + 1):
         request_id = task_id if number == 1 else f"{task_id}#{number}"
         closing = scheduler.features.feedback.requests.closed.get(request_id)
-        # The ID of a later request, such as `check#2`, may also be the ID of a node; its closing belongs to that node.
+        # A node may have the ID of a later request, such as `check#2`. Then the closing belongs to that node's request.
         if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
             documents.append({"request_id": request_id, **closing.to_json()})
     return documents

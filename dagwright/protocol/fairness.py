@@ -77,7 +77,7 @@ def fairness_from_json(encoded: Any) -> Fairness | None:
 
 
 def fairness_in(priority: Any) -> Fairness | None:
-    """Return the fairness in a protobuf `Priority` of the server; `None` if it has no key."""
+    """Return the fairness in a protobuf `Priority` of the server; `None` if the priority has no key."""
     if not priority.fairness_key:
         return None
     return Fairness(priority.fairness_key, priority.fairness_weight or 1.0)

@@ -1,8 +1,8 @@
 """Limits of the history of one execution, after which the run continues as new.
 
-A call in flight does not survive continue-as-new, so a run that reaches a drain limit starts no more tasks and waits
-for the calls in flight. A call may run for hours, or wait a day for its next attempt, so after a while the run starts
-tasks again, up to the next drain limit. At the hard limit no task starts, however long the wait.
+A call in flight does not survive continue-as-new, so a run that reaches a drain limit drains: it starts no more tasks,
+and waits for the calls in flight. A call may run for hours, or wait a day for its next attempt. So a drain times out
+after a while: the run starts tasks again, up to the next drain limit. At the hard limit, a drain never times out.
 
 The engine and the history reader both use this module, so the reader knows which tasks the engine has started.
 """
@@ -37,24 +37,24 @@ class HistoryLimits:
 
     def __init__(self, *, baseline: HistoryUse = UNUSED_HISTORY) -> None:
         self._baseline = baseline
-        self._ended_drains = 0
+        self._ended_drain_count = 0
         self.is_last_execution = False
         """Whether no other execution can follow, so that only the hard limit applies."""
 
     def end_drain(self) -> None:
         """Record that a drain timed out: tasks start again, up to the next drain limit."""
-        self._ended_drains += 1
+        self._ended_drain_count += 1
 
     def is_draining(self, use: HistoryUse) -> bool:
         """Return whether no task may start until the calls in flight have ended."""
         if self.is_last_execution:
             return self.is_at_limit(use)
-        next_drain = self._ended_drains + 1
+        next_drain = self._ended_drain_count + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.DRAIN_AT_SIGNALS
         return (
             use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * next_drain
             or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * next_drain
-            # No drain may exceed the limit of signals: each drain limit is closer to it than the previous drain limit.
+            # No drain may exceed `SIGNALS_LIMIT`, so each drain limit is closer to it than the previous drain limit.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // next_drain
             or self.is_at_limit(use)
         )

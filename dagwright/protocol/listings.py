@@ -102,7 +102,7 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
 
 
 def shortened_request(document: Mapping[str, Any], *, max_bytes: int) -> dict[str, Any]:
-    """Return the document of a request; if it is too large, with a cut prompt and no schema, options and arguments."""
+    """Return the document of a request. If it is too large, cut the prompt, and omit schema, options and arguments."""
     if encoded_size(document) <= max_bytes:
         return dict(document)
     prompt = cut_bytes(document["prompt"], max_bytes=max_bytes // 4)

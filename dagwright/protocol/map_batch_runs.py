@@ -38,7 +38,7 @@ _MAX_PIECE_BYTES = 1_000_000
 
 def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
     """Return the input of the run of a batch, without the fields that only the workflow knows."""
-    plan, map_batch = _plan_of_map_batch(scheduler, task)
+    plan, map_batch = _plan_and_input_of_map_batch(scheduler, task)
     return RunInput(
         compiled=plan,
         inputs={name: scheduler.state.inputs[name] for name in plan.inputs},
@@ -67,7 +67,7 @@ def concurrency_message(concurrency: int) -> dict[str, Any]:
     return {"max_parallel": concurrency, "reason": "the limit of the parent run was changed"}
 
 
-def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledPlan, MapBatchInput]:
+def _plan_and_input_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledPlan, MapBatchInput]:
     assert task.map_batch is not None
     plan, node, map_batch = scheduler.plan, task.node, task.map_batch
     tool = plan.tools.get(node.tool)
@@ -83,20 +83,20 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
     dependency_stubs = [
         CompiledNode(id=scheduler.state.reference_id(number), kind="external") for number in node.dependencies
     ]
-    names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
+    input_names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     child_plan = CompiledPlan(
         nodes=(*dependency_stubs, map_node),
         tools=_tools_of(plan, tool) if tool is not None else {},
         title=node.title,
-        inputs={name: {} for name in names},
+        inputs={name: {} for name in input_names},
     )
-    reported_nodes = [
+    node_ends = [
         (stub.id, _end_for_map_node(scheduler.records[number], stub.id, node))
         for stub, number in zip(dependency_stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
-        return child_plan, MapBatchInput(reported_nodes, source=map_batch.items.without_parts())
-    return child_plan, MapBatchInput(reported_nodes, items=map_batch.items)
+        return child_plan, MapBatchInput(node_ends, source=map_batch.items.without_parts())
+    return child_plan, MapBatchInput(node_ends, items=map_batch.items)
 
 
 def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:

@@ -25,7 +25,7 @@ def notification_to_json(
     """Encode a notification for the activity.
 
     Args:
-        closing: how the request was closed; `None` if it is open.
+        closing: how the request was closed; `None` if the request is open.
         identity: scope and path of the run, the same in each of its executions.
     """
     request = shortened_request(notification.request.to_json(run_id), max_bytes=MAX_NOTIFIED_REQUEST_BYTES)

@@ -101,7 +101,7 @@ def read_failure(
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
             failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _full_text_ref_of(cause))
-            return failure, _attempts_that_called_tool(error, attempt)
+            return failure, _without_failed_loading(error, attempt)
         return NodeError(
             cause.type or "tool_failed", message, not cause.non_retryable, _full_text_ref_of(cause)
         ), attempt
@@ -219,7 +219,7 @@ def apply_store_wait(
     wait_count = scheduler.state.store_waits.get(task_id, (0, 0))[0]
     if tool.is_foreign or (is_write and size_bytes) or wait_count >= MAX_STORE_WAITS:
         return None
-    scheduler.record_store_wait(task_id, at=at, attempt=_attempts_that_called_tool(cause, _attempt_of(cause, 1)))
+    scheduler.record_store_wait(task_id, at=at, attempt=_without_failed_loading(cause, _attempt_of(cause, 1)))
     return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (wait_count - 1) if wait_count else 0.0)
 
 
@@ -237,10 +237,10 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
     return size_bytes if is_size else None
 
 
-def _attempts_that_called_tool(error: BaseException, attempt: Attempt) -> Attempt:
-    """Return the attempt with the number of attempts that called the tool.
+def _without_failed_loading(error: BaseException, attempt: Attempt) -> Attempt:
+    """Return an attempt whose count includes only attempts that called the tool.
 
-    The last attempt did not call the tool if an argument could not be loaded.
+    If an argument could not be loaded, the last attempt did not call the tool.
     """
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
@@ -266,7 +266,7 @@ def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, a
 
 
 def _batch_output(payload: Payload) -> Any:
-    """Return the output of a region batch; null if it cannot be decoded."""
+    """Return the output of a region batch; null if the output cannot be decoded."""
     try:
         return json_from_bytes(payload.data)
     except ValueError:
@@ -321,7 +321,7 @@ def _question_of(error: BaseException) -> RaisedQuestion | None:
 
 
 def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
-    """Return the end of a sub-plan from its result, for the call that started it.
+    """Return the end of a sub-plan from its result, for the call that started the sub-plan.
 
     Raises:
         ResultInvalid: the result is not the end of a sub-plan.

@@ -157,9 +157,9 @@ def _reject_counts(plan_of_run: CompiledPlan) -> None:
 
 
 def reject_too_large_json(root_plan: Any) -> None:
-    """Reject a compiled plan in its JSON form that is too large for the input of a run.
+    """Reject the JSON of a compiled plan if the plan is too large for the input of a run.
 
-    It must be called before the plan is decoded, because decoding a larger plan could take the two seconds that
+    This must be called before the plan is decoded, because decoding a larger plan could take the two seconds that
     workflow code has (docs/contributing/guards.md F6).
 
     Raises:

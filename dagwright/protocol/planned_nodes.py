@@ -65,7 +65,7 @@ class AddPlannedNodes:
 
     Args:
         reported_count: number of nodes that the attempt has reported, including these.
-        extension: nodes to add; `None` if there are none.
+        extension: nodes to add; `None` if the message has no nodes.
     """
 
     call: str

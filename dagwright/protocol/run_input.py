@@ -51,7 +51,7 @@ class RunInput:
         deadline_s: deadline of the whole run in seconds.
         notifies: whether the webhook of the workers is notified of requests.
         scope: scope of idempotency keys; `None` for a root run, whose first execution run ID is the scope.
-        path: for a sub-plan, the (kind, name) steps from the root run.
+        path: for a sub-plan, the (kind, name) steps from the root run, such as `("node", "archive")`.
         snapshot: state of the previous execution; `None` for the first execution of a run.
         map_batch: additional input of the run of a map batch.
         policy: which calls need approval; `None` means the default of the plan.

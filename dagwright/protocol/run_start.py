@@ -34,7 +34,7 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     People may change the deadline during a run, so a later execution takes the deadline from the snapshot.
 
     Args:
-        plan: `None` while the run has not loaded it.
+        plan: `None` while the run has not loaded its plan.
     """
     snapshot_deadline_s = run_input.snapshot.deadline_s if run_input.snapshot is not None else None
     if snapshot_deadline_s is not None:
@@ -119,9 +119,10 @@ def is_model_written(run_input: RunInput) -> bool:
 
 
 def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: int) -> RunInput:
-    """Return the input of a sub-plan with the decisions of people about its parent run.
+    """Return the input of a sub-plan, with the decisions that people have made about the parent run.
 
     Args:
+        run_input: input of the sub-plan without these decisions.
         number: number of the node that starts the sub-plan.
     """
     feedback = scheduler.features.feedback

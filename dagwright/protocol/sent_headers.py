@@ -16,7 +16,7 @@ def headers_of_call(ready_call: "ReadyCall", *, key: str | None, tool: ToolDecla
     """Return the headers of a call.
 
     Args:
-        key: idempotency key; `None` if the worker derives it.
+        key: idempotency key; `None` if the worker derives the key.
         model: model configuration of the run, if it has one.
     """
     task = ready_call.task

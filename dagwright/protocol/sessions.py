@@ -1,7 +1,8 @@
 """Session: the state of a conversation of several requests, and its transitions. The module has no side effects.
 
 The workflow `Session` calls the transitions. The whole state is small JSON in the memo of the workflow, so clients can
-read it without a worker, and the next execution continues with it. Old entries are dropped when new entries are added.
+read the state without a worker, and the next execution continues with the state. Old entries are dropped when new
+entries are added.
 """
 
 import json

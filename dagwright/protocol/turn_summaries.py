@@ -27,7 +27,7 @@ _NO_EFFECT_NOTES = {"created": "existed already", "removed": "did not exist"}
 
 
 def effects_summary(scheduler: "RunScheduler") -> str | None:
-    """Return the effects of a run that are not compensated, in plan order; `None` if there are none.
+    """Return the effects of a run that are not compensated, in plan order; `None` without such effects.
 
     The text of a call is its tool and the short texts of its result, without ids: `orders.make: order, lamps`.
     """
@@ -74,7 +74,9 @@ CUT_MARK = "\n[… cut here …]\n"
 
 
 def response_of(output: Any) -> str | None:
-    """Return the output of a run as an answer, cut to the length that a session stores; `None` if it is not a text.
+    """Return the output of a run as an answer, cut to the length that a session stores.
+
+    The result is `None` if the output is not a text.
 
     Args:
         output: output of the run, which may be in the payload store.
@@ -102,7 +104,7 @@ def answer_ref_of(output: Any) -> dict[str, Any] | None:
 
 
 def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
-    """Decode the reference of an answer; `None` if it is invalid."""
+    """Decode the reference of an answer; `None` if the reference is invalid."""
     try:
         stored_value = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
     except ValueError:
