@@ -77,6 +77,8 @@ class ReceivedAnswer:
 class AnswerStream:
     """One answer stream. Its methods produce the events; after each event, `cursor` is the ID of the event.
 
+    Opening events, such as `response.created`, precede the text of the answer. Closing events follow the text.
+
     Args:
         cursor: cursor of the client; `None` for a new stream.
         progress: whether progress events are sent in addition to the answer, and which.
@@ -188,7 +190,7 @@ class AnswerStream:
                 yield event
 
     def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
-        """Yield the events of an error. They count as closing events if the run has no answer.
+        """Yield the events of an error. If the error means that the run has no answer, they count as closing events.
 
         After any other error, the client resumes from its cursor, so the events do not change the cursor.
         """

@@ -13,7 +13,7 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionIdInvalid, normalized_session_name
 
 _OWNER_SEPARATOR = ":"
-"""Separates the owner from the ID of the session. The name of an owner cannot contain it."""
+"""Separates the owner from the ID of the session. The name of an owner cannot contain the separator."""
 _DOT_SEGMENTS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 

@@ -262,8 +262,8 @@ async def _events(
                     yield chunk_builder.delta({"content": stream.text_for(item)})
                     continue
                 last_moment = item
-                if events := stream.progress_of(last_moment):
-                    yield chunk_builder.delta({}, dagwright={"events": events})
+                if progress_events := stream.progress_of(last_moment):
+                    yield chunk_builder.delta({}, dagwright={"events": progress_events})
         assert last_moment is not None
         outcome = await outcome_for_client(context, run_request, last_moment)
     # The status of the response has been sent, so errors from here on are events of the stream.
@@ -271,16 +271,16 @@ async def _events(
         failure = api_error(error)
         if failure is None:
             raise
-        if events := stream.final_progress(failure):
-            yield chunk_builder.delta({}, dagwright={"events": events})
+        if progress_events := stream.final_progress(failure):
+            yield chunk_builder.delta({}, dagwright={"events": progress_events})
         # `None` is serialized as [DONE].
         for body in stream.error_events(failure, [failure.body(), None]):
             yield serialize_event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
         return
     if (text := stream.remaining_text(outcome)) and not outcome.has_answer_as_call:
         yield chunk_builder.delta({"content": text})
-    if events := stream.final_progress():
-        yield chunk_builder.delta({}, dagwright={"events": events})
+    if progress_events := stream.final_progress():
+        yield chunk_builder.delta({}, dagwright={"events": progress_events})
     for chunk in stream.closing_events([*_closing_chunks(run_request, outcome, with_usage=with_usage), None]):
         yield chunk_builder.event(chunk) if chunk is not None else f"id: {stream.cursor}\n{DONE}"
 

@@ -313,5 +313,5 @@ class ErrorCode(DescribedCode):
 
     @property
     def forbids_retries(self) -> bool:
-        """Whether the response needs `x-should-retry: false`: clients retry its status, but a retry cannot help."""
+        """Whether the response needs `x-should-retry: false`: clients retry this status, but a retry cannot help."""
         return not self.is_retryable and (self.status in _RETRIED_STATUSES or self.status >= 500)

@@ -203,7 +203,7 @@ def _option_id(option: Any) -> Any:
 
 
 def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
-    """Parse the result of a call into an answer; the run validates it.
+    """Parse the result of a call into an answer; the run validates the answer.
 
     The result may be an object that matches `answer_schema`, or a text as people type it: `yes`, an option, any text.
     If the question asks for information, the result may also be the content of the field `data`.

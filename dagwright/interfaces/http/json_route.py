@@ -73,7 +73,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route that checks the scopes of the caller, then the size of the body, and then parses it.
+    """A route that checks the scopes of the caller, then the size of the body, and then parses the body.
 
     Without this class, FastAPI would read the body before the dependencies of the route run.
     """

@@ -27,7 +27,7 @@ class BodyLimit:
 _COMPLETION_LIMIT = BodyLimit(32 * _MIB, 100_000)
 """Allows images, which are large strings. The messages and tools of a conversation have a few thousand values."""
 _PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
-"""The largest supported plan has 50,000 nodes."""
+"""Allows the largest supported plan, which has 50,000 nodes."""
 BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/(chat/completions|responses)", _COMPLETION_LIMIT),
     (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),

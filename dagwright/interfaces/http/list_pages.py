@@ -15,7 +15,7 @@ class Page:
     """The requested page of a list.
 
     Args:
-        after: where the page starts; `None` for the first page.
+        after: cursor of the previous page; `None` for the first page.
     """
 
     limit: int

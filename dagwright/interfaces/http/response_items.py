@@ -134,7 +134,7 @@ def run_of_referenced_question(body: CreateResponseBody) -> str | None:
     """Return the ID of the run whose questions are answered by the function results at the end of the input.
 
     The input must refer to the questions by item references. If the input contains the questions themselves, the result
-    is `None`, because their calls contain the run ID.
+    is `None`, because the calls of the questions contain the run ID.
     """
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
@@ -276,7 +276,7 @@ def parse_response_id(response_id: str) -> ResponseRef:
     """Parse a response ID.
 
     Raises:
-        ApiError: it is not the ID of a response of a run.
+        ApiError: the text is not the ID of a response of a run.
     """
     run_id, dot, encoded_model = response_id.removeprefix(_PREFIX).rpartition(".")
     allows_calls, encoded_model = (

@@ -416,8 +416,8 @@ async def _events(
             {**content, "sequence_number": cursor.sequence_number}, id=str(cursor), name=str(content["type"])
         )
 
-    def progress_event(events: Sequence[Event]) -> Mapping[str, Any]:
-        progress_field = {"dagwright": {"events": events}}
+    def progress_event(progress_events: Sequence[Event]) -> Mapping[str, Any]:
+        progress_field = {"dagwright": {"events": progress_events}}
         if stream.cursor.opening_count > len(first_events):
             # A `response.in_progress` event has no output, so client libraries would drop the started message item.
             return {**text_delta(item, ""), **progress_field}
@@ -427,8 +427,8 @@ async def _events(
     def text_and_final_progress(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
         if text:
             yield serialize(text_delta(item, text))
-        if events := stream.final_progress(api_failure):
-            yield serialize(progress_event(events))
+        if progress_events := stream.final_progress(api_failure):
+            yield serialize(progress_event(progress_events))
 
     for opening_event in stream.opening_events(first_events):
         yield serialize(opening_event)
@@ -443,8 +443,8 @@ async def _events(
                     yield serialize(text_delta(item, stream.text_for(next_item)))
                     continue
                 last_moment = next_item
-                if events := stream.progress_of(last_moment):
-                    yield serialize(progress_event(events))
+                if progress_events := stream.progress_of(last_moment):
+                    yield serialize(progress_event(progress_events))
         assert last_moment is not None
         outcome = await outcome_for_client(context, run_request, last_moment)
     # The status of the response has been sent, so errors from here on are events of the stream.

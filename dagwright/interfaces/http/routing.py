@@ -77,7 +77,7 @@ def unknown_call_error() -> ApiError:
 async def route_by_model(
     client: ModelClient, config: ModelConfig, conversation: Conversation, *, tools: Sequence[ToolDeclaration]
 ) -> RoutingMode:
-    """Let the model choose the route of a request; `direct` if it returns no valid choice.
+    """Let the model choose the route of a request; `direct` if the model returns no valid choice.
 
     Raises:
         ModelFailure: the call failed. A direct answer of the model would fail, too.

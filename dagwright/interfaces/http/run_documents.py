@@ -72,7 +72,7 @@ async def inputs_document(context: GatewayContext, run_id: str) -> dict[str, Any
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:
-    """Return a client's cursor. The header has precedence, because browsers reconnect with an unchanged parameter.
+    """Return a client's cursor. The header has precedence, because browsers reconnect with the same query parameter.
 
     Raises:
         ApiError: the cursor is not an event ID.

@@ -1,7 +1,7 @@
 """Events of a run as server-sent events, with the names of `dagwright.events`.
 
     event: node.started      a node or item in its new state; also `node.completed`, `node.failed`, `node.waiting`, ...
-    event: run.running       the state of the run, first and after each change; also `run.waiting`, ...
+    event: run.running       the state of the run, sent at the start and after each change; also `run.waiting`, ...
     event: run.completed     how the run ended; also `run.failed` and `run.cancelled`. This is the last event.
 
 Events of the same moment are sent together. The last of them has an `id`, which is a position in the history of the
@@ -56,7 +56,7 @@ class EventId:
         """Parse an event ID.
 
         Raises:
-            ApiError: it is not an event ID.
+            ApiError: the text is not an event ID.
         """
         run_id, separator, cursor = text.rpartition(_SEPARATOR)
         try:

@@ -241,7 +241,7 @@ async def deliver_answers(
     Answers to feedback requests that are not open are ignored: the client may send its HTTP request twice.
 
     Raises:
-        ApiError, FeedbackRejected: an answer is invalid. The answers before it have been delivered.
+        ApiError, FeedbackRejected: an answer is invalid. The answers before the invalid answer have been delivered.
         RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """

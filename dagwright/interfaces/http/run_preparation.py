@@ -297,7 +297,7 @@ async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
 def active_starts_of(context: "GatewayContext", run_id: str) -> Sequence[ActiveStart]:
     """Return the starts of a run at this gateway that the caller sees, including turns that wait for the session.
 
-    There are several if a request was sent again with its `Idempotency-Key`.
+    There are several starts if a request was sent again with its `Idempotency-Key`.
     """
     starts = [
         active_start

@@ -290,7 +290,8 @@ async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequ
 async def start_for_stream(context: GatewayContext, run_request: RunBackedRequest) -> StartTask:
     """Start the run of a stream, or deliver the answers of its request.
 
-    A start in a session and the delivery of answers may take long: after `START_WAIT_S`, they continue in the task.
+    A start in a session and the delivery of answers may take long. After `START_WAIT_S`, both continue in the returned
+    task.
     Raises the same errors as `start_or_answer`.
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))

@@ -153,7 +153,7 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
     """Return the content of an answer in the form that the run accepts.
 
     Args:
-        request: the answered request; `None` if it is not open.
+        request: the answered request; `None` if the request is not open.
 
     Raises:
         ApiError: the answer is invalid.

@@ -53,7 +53,7 @@ def serialize_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: st
 
 
 async def append_error_event(events: Events) -> Events:
-    """Yield events, and an `error` event if they fail with an exception that `api_error` maps to a response.
+    """Yield events; if they raise an exception that `api_error` maps to a response, also yield an `error` event.
 
     The response has started, so its status can no longer report the error.
     """
@@ -131,7 +131,7 @@ class _EventStream(StreamingResponse):
 
     async def _send_events(self, send: Send) -> None:
         async for text in self._events:
-            # The event may be caused by the stop of the gateway; clients must not take it for the end of the run.
+            # The stop of the gateway may have caused the event. Clients must not take it for the end of the run.
             if self._stop_event.is_set():
                 return
             self._is_silent = False

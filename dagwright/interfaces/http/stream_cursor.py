@@ -11,8 +11,8 @@ history  position in the history, with checksums of the run status and open requ
 text     number of characters in total, length and checksum of the current answer, and the ID of the call that writes it
 end      number of closing events, with a checksum of the outcome
 
-Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of the
-checksum of the text. The numbers of a stream increase, with gaps.
+Events of the Responses API also have a `sequence_number`, which contains only the number of characters and eleven bits
+of the checksum of the text. The numbers of a stream increase, with gaps.
 """
 
 import json
@@ -97,7 +97,7 @@ class StreamCursor:
         """Parse an event ID.
 
         Raises:
-            ApiError: it is not the ID of an event in a stream of this kind.
+            ApiError: the text is not the ID of an event in a stream of this kind.
         """
         match = _PATTERN.fullmatch(text)
         run_id = unquote(match["run"]) if match is not None else ""

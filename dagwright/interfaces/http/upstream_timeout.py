@@ -1,7 +1,7 @@
 """Fail read requests fast while the Temporal server does not respond.
 
-The Temporal client retries for half a minute. This is right for commands, but too long for reads. So the server is
-checked while a read waits. A slow read is not aborted as long as the server responds to the checks.
+The Temporal client retries for half a minute. This is right for commands, but too long for reads. So the gateway checks
+the server while a read waits, and aborts the read if the server does not respond to a check.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dagwright.interfaces.http.errors import ApiError, api_error
 
 _UNAVAILABLE = 503
 CHECK_INTERVAL_S = 3.0
-"""Seconds without a response after which the server is checked."""
+"""Seconds without a response to a read request after which the gateway checks the server."""
 
 
 class UpstreamTimeoutMiddleware:
