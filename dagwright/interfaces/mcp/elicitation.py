@@ -148,7 +148,7 @@ class Elicitations:
 
 
 def parse_form_response(response: Any) -> types.ElicitResult | None:
-    """Return the response of a client to a form; `None` if it is invalid."""
+    """Return the response of a client to a form; `None` if the response is invalid."""
     if isinstance(response, types.ElicitResult):
         return response
     try:

@@ -37,7 +37,7 @@ class InvalidJson(Exception):
 
 
 def form_of(request: RequestDocument) -> Form | None:
-    """Return the form for a request; `None` if a flat form cannot represent it."""
+    """Return the form for a request; `None` if a flat form cannot represent the request."""
     match request["type"]:
         case "APPROVAL":
             reason = {"type": "string", "title": "Reason"}
