@@ -6,8 +6,8 @@
             async for words in stream: ...
         print(stream.answer.usage)
 
-A client has no state per call, so it supports any number of concurrent calls to different models. It never retries a
-failed call. Only a request that a server rejects because of its form is sent again in another form
+A client has no state per call, so it supports any number of concurrent calls to different models. A client never
+retries a failed call. Only a request that a server rejects because of its form is sent again in another form
 (`dagwright.llm.capabilities`). `ModelClients` creates one client per server on first use.
 """
 
@@ -226,7 +226,7 @@ class ModelClient:
     async def _send_with_capabilities(
         self, prepared_call: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
-        """Send a request. If the server rejects the form of the request, reduce the capabilities and send it again.
+        """Send a request. If the server rejects the form of the request, send it again with reduced capabilities.
 
         Raises:
             ServiceError: the request failed.

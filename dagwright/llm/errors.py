@@ -118,13 +118,13 @@ UNEXPECTED_CALL = "unexpected_call"
 
 def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
-    error = model_error_of(service_error)
-    description = cut_bytes(_message(service_error, error, target), max_bytes=MAX_FAILURE_MESSAGE_BYTES // 2)
+    model_error = model_error_of(service_error)
+    description = cut_bytes(_message(service_error, model_error, target), max_bytes=MAX_FAILURE_MESSAGE_BYTES // 2)
     limit_text = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
-    advice = "" if service_error.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
+    advice = "" if service_error.body.code == UNEXPECTED_CALL else _ADVICE.get(model_error, "")
     advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit_text)
-    delay = requested_delay(service_error.headers, now=now) if error.action is Action.RETRY else None
-    failure = ModelFailure(error, description, advice=advice, delay=delay)
+    delay = requested_delay(service_error.headers, now=now) if model_error.action is Action.RETRY else None
+    failure = ModelFailure(model_error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = service_error.partial, service_error.usage
     failure.model = target.model
     if delay is not None:
@@ -207,7 +207,7 @@ def _classify_status(status: int | None) -> ModelError:
     return ModelError.UNAVAILABLE if status >= 500 else ModelError.REQUEST_INVALID
 
 
-def _message(service_error: ServiceError, error: ModelError, target: CallTarget) -> str:
+def _message(service_error: ServiceError, model_error: ModelError, target: CallTarget) -> str:
     server_text = service_error.body.message or service_error.body.text
     server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_MESSAGE_BYTES), target)
     endpoint = f"{target.model or 'the model'} at {target.base_url}"
@@ -219,7 +219,7 @@ def _message(service_error: ServiceError, error: ModelError, target: CallTarget)
             else f"{endpoint} broke off its answer"
         )
         return f"{problem}: {server_text}" if server_text else problem
-    if error in (ModelError.KEY_MISSING, ModelError.MODEL_NOT_SET):
+    if model_error in (ModelError.KEY_MISSING, ModelError.MODEL_NOT_SET):
         return service_error.description
     return f"{endpoint} {_without_key(service_error.description, target)}"
 

@@ -63,7 +63,7 @@ class Transport:
             await stream.close()
 
     async def stream(self, body: Mapping[str, Any]) -> "AsyncStream[object]":
-        """Send a request, and return the response once its headers are received. The caller must close it.
+        """Send a request, and return the response once its headers are received. The caller must close the response.
 
         Raises:
             ServiceError: the request failed.
