@@ -16,7 +16,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 CONNECTION_CLOSED = -32000
 _SESSION_TERMINATED = "Session terminated"
-"""Message of the SDK if the server responds with 404, because it no longer knows the session. The call was not run."""
+"""Message of the SDK if the server no longer knows the session, and responds with 404. The call was not run."""
 _REJECTED_STATUSES = frozenset({400, 401, 403, 404, 405, 407, 410})
 _TOO_MANY_REQUESTS = 429
 _LOCATION_ARGUMENTS = frozenset(

@@ -1,6 +1,7 @@
 """Connection of a worker to an MCP server.
 
-The first call opens the connection. It is reopened after a crash, and closed with the worker.
+The first call opens the connection. After a crash, the next call reopens the connection. The worker closes the
+connection when it stops.
 """
 
 import asyncio
@@ -84,7 +85,7 @@ class McpConnection:
             context: receives progress and the reason for waiting.
 
         Raises:
-            ToolError: the call failed; the subclass determines whether it is retried.
+            ToolError: the call failed; the subclass determines whether the call is retried.
         """
         try:
             session = await self._open_session(context)
@@ -96,18 +97,18 @@ class McpConnection:
             raise
         meta = {IDEMPOTENCY_KEY_META: context.idempotency_key} if remote_call.sends_key else {}
         try:
-            answer = await session.call(
+            response = await session.call(
                 remote_call.tool, remote_call.arguments, meta=meta, report_progress=context.progress
             )
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
-        for location in locations_of(remote_call.arguments, answer):
+        for location in locations_of(remote_call.arguments, response):
             context.record_read(location)
-        failure = failure_text(answer)
+        failure = failure_text(response)
         if failure is not None:
             raise RemoteFailed(self._redaction.redact_text(failure))
-        return self._redaction.redact_value(result_of(answer, reads_json=remote_call.reads_json))
+        return self._redaction.redact_value(result_of(response, reads_json=remote_call.reads_json))
 
     async def close(self) -> None:
         """End the server, if it is running, and wait until it has ended."""

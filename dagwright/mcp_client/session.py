@@ -147,7 +147,7 @@ class McpSession:
         """Call a tool and return the response in the form of the protocol. Cancellation is sent to the server.
 
         Raises:
-            ToolError: the call failed; the subclass determines whether it is retried.
+            ToolError: the call failed; the subclass determines whether the call is retried.
         """
         client = await self._client_future
 
