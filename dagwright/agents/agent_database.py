@@ -63,10 +63,10 @@ class StoredAgentTools:
         self._environment = environment
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Return an agent as a tool, even if the agent was removed; `None` if it is unknown or has type `llm`.
+        """Return an agent as a tool, even if the agent was removed; `None` if the agent is unknown or has type `llm`.
 
         Args:
-            version: version of the card; `None` for the newest.
+            version: version of the card; `None` for the newest version.
 
         Raises:
             ToolLoadError: the database cannot be read, or the class does not exist.

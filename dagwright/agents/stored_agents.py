@@ -92,10 +92,10 @@ class StoredAgents:
         return [version for version in reversed(known_versions) if version.card.name == name]
 
     def card(self, name: str, version: str | None) -> AgentCard | None:
-        """Return a card by name and version, even if the card was removed; `None` if it does not exist.
+        """Return a card by name and version, even if the card was removed; `None` if there is no such card.
 
         Args:
-            version: `None` for the newest.
+            version: `None` for the newest version.
         """
         cards = (agent_version.card for agent_version in self.versions(name))
         return next((card for card in cards if version in (None, card.version)), None)
