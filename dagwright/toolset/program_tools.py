@@ -63,7 +63,7 @@ def read_program_tools(
     """Group the tools and agents of a program by how they are loaded.
 
     Args:
-        task_queue: queue that serves them; `None` for one queue per module or file.
+        task_queue: queue on which they are served; `None` for one queue per module or file.
 
     Raises:
         ToolLoadError: an object is not a tool or an agent, or two objects have the same name.

@@ -1,8 +1,8 @@
 """Tool directory: tool declarations and agent cards that workers publish in the payload store.
 
-Several workers may serve the queue of the workflows, each with different tools on a separate queue. Any of them may
-compile a plan that a client sent uncompiled, so each worker publishes its tools for the other workers. The store may
-delete entries at any time; then a worker that does not have the tool rejects the plan.
+Several workers may serve the queue of the workflows, each with different tools on a separate queue. Any of these
+workers may compile a plan that a client sent uncompiled, so each worker publishes its tools for the other workers. The
+store may delete entries at any time; then a worker that does not have the tool rejects the plan.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
     expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
         # Entries are written concurrently: hundreds of consecutive writes to a bucket would take many seconds, and the
-        # worker accepts no work before they end.
+        # worker accepts no work before the writes end.
         async with asyncio.TaskGroup() as group:
             for tool in tools:
                 content = DECLARATION_ADAPTER.dump_json(tool)

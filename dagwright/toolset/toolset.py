@@ -65,7 +65,7 @@ class Toolset:
         store: store of large values; opened on first use.
         webhook: is notified when a run requests something from a person.
         models: the model service and its settings; opened on first use.
-        servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
+        servers: the MCP servers of the tools, if any; the process that serves the tools stops the servers.
         agents: agents of `--agents`; each agent is a tool too.
         rounds: default limits of runs with the profile `rounds`.
         limits: call limits across all runs, declared by the settings.
