@@ -1,7 +1,7 @@
 """Database connection: engine, schema, and transactions that tolerate concurrent writers.
 
-The database is SQLite by default, or PostgreSQL by URL. A write transaction is atomic. It is repeated if another
-transaction has taken the same lock or inserted the same unique key first.
+The database is SQLite by default, or PostgreSQL by URL. A write transaction is atomic, and is repeated if
+another transaction has taken the same lock or inserted the same unique key first.
 """
 
 import sqlite3
@@ -70,7 +70,9 @@ class Database:
                 return work(session)
 
     def write(self, work: Callable[[Session], Value]) -> Value:
-        """Run `work` in one transaction and return its result; retry if another transaction took the key or lock first.
+        """Run `work` in one transaction, and return the result of `work`.
+
+        If another transaction has taken the same key or lock first, the transaction is repeated.
 
         Args:
             work: makes all changes through the session; may run several times, each time on a new snapshot.
