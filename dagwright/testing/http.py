@@ -181,7 +181,7 @@ async def _wait_for_disconnect(reader: asyncio.StreamReader, protocol: h11.Conne
 async def _next_request(
     protocol: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> ReceivedRequest | None:
-    """Return the next request of a connection; `None` if the client has closed it."""
+    """Return the next request of a connection; `None` if the client has closed the connection."""
     head: h11.Request | None = None
     body = bytearray()
     while True:

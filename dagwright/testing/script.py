@@ -232,7 +232,7 @@ class Script:
         if not self._steps:
             return "the script has no steps"
         mismatches = [scripted_step.when.mismatches(call) for scripted_step in self._steps]
-        # A step without mismatches is used up: otherwise the call would have used it.
+        # A step without mismatches is used up: otherwise the call would have used the step.
         index = min(range(len(mismatches)), key=lambda index: (len(mismatches[index]), -index))
         when = self._steps[index].when.summary()
         position = f"step {index + 1}{f' (when {when})' if when else ''}"

@@ -22,7 +22,7 @@ from dagwright.testing.scripted_answers import Answer, Completion, Cut, HttpErro
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
 UNEXPECTED_CALL = "unexpected_call"
-"""Error code for a call without a matching step; clients do not retry it."""
+"""Error code for a call without a matching step; clients do not retry a call with this code."""
 
 
 class ModelServer(ScriptedServer):
