@@ -22,7 +22,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, Step, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS_FILE, start_run, worker_process
-from tests.support.chaos_tools import LIVING_OBJECTS
+from tests.support.chaos_tools import LIVING_OBJECTS_FILE
 from tests.support.eventually import eventually
 from tests.support.goals import call_node, plan_text
 from tests.support.server import LiveServer
@@ -94,7 +94,7 @@ def assert_has_only_its_word(received: ReceivedCall) -> None:
 async def count_living_objects(client: Client, folder: Path) -> Counter[str]:
     plan = {"nodes": [call_node("count", "living_objects")], "output": "{{count.result}}"}
     await (await start_run(client, plan, run_id=f"count-{uuid4().hex}")).result()
-    return Counter(json.loads((folder / LIVING_OBJECTS).read_text(encoding="utf-8")))
+    return Counter(json.loads((folder / LIVING_OBJECTS_FILE).read_text(encoding="utf-8")))
 
 
 def largest_increases(counts_before: Counter[str], counts_after: Counter[str]) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from dagwright.tools import AskPerson, context, tool, worker_tool
 
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that the test and its tools share."""
-LIVING_OBJECTS = "living-objects.json"
+LIVING_OBJECTS_FILE = "living-objects.json"
 """File in the shared folder with the number of Python objects of each type in the worker."""
 
 _POLL_S = 0.02
@@ -74,7 +74,7 @@ async def _wait_at_fault_point(name: str) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def fault_point(name: str) -> None:
+def block_at_fault_point(name: str) -> None:
     """Block the thread as long as the fault point is held."""
     folder = _folder()
     while (folder / f"hold-{name}").exists():
@@ -109,7 +109,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`; without an `end` if the worker died during the call."""
+    """A call of `record_span`; `end` is `None` if the worker died during the call."""
 
     group: str
     pid: int
@@ -149,7 +149,7 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
     """Return the value of a node of a random graph, record the call and wait at its fault point."""
     _record_call(name)
     time.sleep(pause_ms / 1000)
-    fault_point(name)
+    block_at_fault_point(name)
     return value_of(name, values)
 
 
@@ -199,7 +199,7 @@ async def write_then_hold(name: str) -> str:
 
 
 def _wait_and_validate(name: str) -> str:
-    fault_point(name)
+    block_at_fault_point(name)
     return name
 
 
@@ -237,5 +237,5 @@ def living_objects() -> int:
     ctypes.CDLL(None).malloc_trim(0)
     # `isinstance` would make objects of `openai` load all modules of that package.
     counts_by_type = Counter(f"{type(entry).__module__}.{type(entry).__qualname__}" for entry in gc.get_objects())
-    (_folder() / LIVING_OBJECTS).write_text(json.dumps(counts_by_type), encoding="utf-8")
+    (_folder() / LIVING_OBJECTS_FILE).write_text(json.dumps(counts_by_type), encoding="utf-8")
     return counts_by_type.total()

@@ -16,7 +16,7 @@ from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions
 from dagwright.client.starts import StartedRun
 from dagwright.protocol.run_input import RunInput
-from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
+from tests.support.chaos_tools import FOLDER_VARIABLE, block_at_fault_point
 
 FORK_READ = "fork-read"
 FORK_STARTED = "fork-started"
@@ -31,24 +31,24 @@ _wait_for_turn_end = Sessions.wait_for_turn_end
 async def _held_create_run_input(self: Forks, draft: ForkDraft) -> RunInput:
     run_input = await _create_run_input(self, draft)
     (Path(os.environ[FOLDER_VARIABLE]) / f"{FORK_READ}-{os.getpid()}").touch()
-    fault_point(FORK_READ)
+    block_at_fault_point(FORK_READ)
     return run_input
 
 
 async def _held_start(self: Runs, *arguments: Any, **options: Any) -> StartedRun:
     started_run = await _start(self, *arguments, **options)
-    fault_point(FORK_STARTED)
+    block_at_fault_point(FORK_STARTED)
     return started_run
 
 
 async def _held_send(self: Sessions, session_name: str, turn: PreparedTurn, **options: Any) -> None:
-    fault_point(TURN_UNSENT)
+    block_at_fault_point(TURN_UNSENT)
     await _send(self, session_name, turn, **options)
-    fault_point(TURN_SENT)
+    block_at_fault_point(TURN_SENT)
 
 
 async def _held_wait_for_turn_end(self: Sessions, session_name: str, run_id: str) -> None:
-    fault_point(TURN_ENDED)
+    block_at_fault_point(TURN_ENDED)
     await _wait_for_turn_end(self, session_name, run_id)
 
 

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from dagwright.store import folder
-from tests.support.chaos_tools import fault_point
+from tests.support.chaos_tools import block_at_fault_point
 
 AFTER_WRITE = "store-writing"
 BEFORE_READ = "store-reading"
@@ -23,11 +23,11 @@ _get = folder.FolderStore._get
 def _held_sync(descriptor: int) -> None:
     _sync(descriptor)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        fault_point(AFTER_WRITE)
+        block_at_fault_point(AFTER_WRITE)
 
 
 def _held_get(self: folder.FolderStore, ref: str) -> bytes:
-    fault_point(BEFORE_READ)
+    block_at_fault_point(BEFORE_READ)
     return _get(self, ref)
 
 

@@ -19,7 +19,7 @@ from dagwright.database.database import Database
 from dagwright.tools import context
 from dagwright.workflows import activity_calls
 from dagwright_onboarding.database import EntityDatabase
-from tests.support.chaos_tools import fault_point
+from tests.support.chaos_tools import block_at_fault_point
 
 HEARTBEAT_S = 1.0
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
@@ -33,12 +33,12 @@ def _held_write(self: Database, work: Callable[[Session], Any]) -> Any:
     def held_work(session: Session) -> Any:
         result = work(session)
         session.flush()
-        fault_point(f"{node_id}-{INSIDE}")
+        block_at_fault_point(f"{node_id}-{INSIDE}")
         return result
 
-    fault_point(f"{node_id}-{BEFORE}")
+    block_at_fault_point(f"{node_id}-{BEFORE}")
     result = _write(self, held_work)
-    fault_point(f"{node_id}-{AFTER}")
+    block_at_fault_point(f"{node_id}-{AFTER}")
     return result
 
 

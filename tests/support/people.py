@@ -57,6 +57,7 @@ async def wait_for_request_set(client: Client, run_id: str, *requests: str) -> d
 
 
 async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: str) -> None:
+    """Wait until exactly these requests of a run and its child runs are open, in this order."""
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
     feedback_client = FeedbackClient(connection, partial(RunReader, runs.client))
 

@@ -372,16 +372,16 @@ def test_text_of_a_reader_of_two_attempts_equals_the_answer(
 
 @given(st.text(min_size=1), TEXT_LENGTHS, TEXT_LENGTHS, st.integers(0, 100), st.booleans())
 def test_text_of_a_resumed_reader_equals_the_answer(
-    answer: str, first_lengths: list[int], second_lengths: list[int], resume_index: int, mark_has_node: bool
+    answer: str, first_lengths: list[int], second_lengths: list[int], resume_index: int, mark_has_call_id: bool
 ) -> None:
     polled_texts = _polled_texts(answer, first_lengths, second_lengths)
     delivered_text, text = DeliveredText(), ""
     for polled_text in polled_texts[:resume_index]:
         part = delivered_text.next_part(polled_text)
         text = text if part is None else part.text if part.starts_new_text else text + part.text
-    # A mark without a node has a short checksum.
+    # A mark without a call ID has only 11 bits of the checksum.
     mark = delivered_text.mark
-    if not mark_has_node:
+    if not mark_has_call_id:
         mark = replace(mark, call_id="", checksum=mark.checksum & 0x7FF, bits=11)
     resumed_text = DeliveredText(mark)
     # The resumed reader receives the last poll again, and then the later polls.

@@ -288,30 +288,30 @@ async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> N
     ],
 )
 async def test_http_status_is_mapped_to_an_error(
-    status: int, expected: ToolError, web: LoadedServers, web_record_folder: Path
+    status: int, expected: ToolError, http_servers: LoadedServers, http_record_folder: Path
 ) -> None:
-    (web_record_folder / "status").write_text(str(status), encoding="ascii")
+    (http_record_folder / "status").write_text(str(status), encoding="ascii")
     try:
-        error = await _failure(web, "web.say", type(expected), text="x")
+        error = await _failure(http_servers, "web.say", type(expected), text="x")
     finally:
-        (web_record_folder / "status").unlink()
+        (http_record_folder / "status").unlink()
     assert str(error).endswith(str(expected))
     if isinstance(error, RetryLater) and isinstance(expected, RetryLater):
         assert error.after == expected.after
-    assert await call_tool(web, "web.say", text="still there") == "still there"
+    assert await call_tool(http_servers, "web.say", text="still there") == "still there"
 
 
 @pytest.fixture(scope="session")
-def web_record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def http_record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("web") / "record"
 
 
 @pytest.fixture(scope="session")
-async def web(web_record_folder: Path) -> AsyncIterator[LoadedServers]:
+async def http_servers(http_record_folder: Path) -> AsyncIterator[LoadedServers]:
     """One HTTP server, shared by tests that do not stop or change it."""
     port = free_port()
-    async with _http_server(web_record_folder, port):
-        servers = load(web_record_folder.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
+    async with _http_server(http_record_folder, port):
+        servers = load(http_record_folder.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
         async with _closing(servers) as loaded_servers:
             yield loaded_servers
 

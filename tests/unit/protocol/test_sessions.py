@@ -186,7 +186,7 @@ def test_response_is_complete_until_the_next_response_and_is_then_shortened() ->
     assert encoded_size(shortened_response) <= MAX_OLDER_RESPONSE_BYTES
 
 
-def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
+def test_summary_of_a_turn_without_a_response_has_the_outcome_of_the_turn() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", status="failed", outcome="max_rounds: no answer")
     _complete_turn(session, "b", status="cancelled")

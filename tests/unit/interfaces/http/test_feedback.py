@@ -90,7 +90,7 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
     ],
 )
 @pytest.mark.parametrize("request_id", [None, "hint"])
-async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
+async def test_answer_with_nodes_needs_the_right_to_operate_the_run(
     caller_name: str, scopes: tuple[KeyScope, ...], message: str, request_id: str | None
 ) -> None:
     fake_feedback = FakeFeedback(GUIDANCE)
@@ -101,7 +101,7 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
     assert fake_feedback.answers == []
 
 
-async def test_nodes_in_an_answer_given_as_a_tool_result_need_the_scope_operate() -> None:
+async def test_answer_with_nodes_in_a_tool_result_needs_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     answer = FeedbackAnswer(call_id(GUIDANCE, run_id="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
