@@ -76,7 +76,7 @@ async def test_each_client_receives_the_whole_answer_once(private_server: LiveSe
         release_event.set()
         await streams
     assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT
-    assert [client.runs for client in answer_clients] == [{run_id_of_key(key)} for key in keys]
+    assert [client.run_ids for client in answer_clients] == [{run_id_of_key(key)} for key in keys]
     for client in event_clients:
         end_statuses = [(node_id, status) for node_id, status in client.node_statuses if status in END_STATUSES]
         assert sorted(end_statuses) == sorted({(node_id, "completed") for node_id, _ in end_statuses})

@@ -149,7 +149,7 @@ _internal_fields = st.fixed_dictionaries(
         "unknown": json_values,
     },
 )
-"""Fields that only the workflow of a run writes."""
+"""Fields that no user sets: Dagwright's clients and workflows write them. The field `unknown` does not exist."""
 
 
 @st.composite

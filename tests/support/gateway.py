@@ -166,12 +166,12 @@ async def gateway(
         folder: folder for the templates.
         plans: name of a template -> plan.
         references: tools and agents, as returned by `references_of`.
-        models: models of the provider.
+        models: IDs of the models that the scripted server has; `None` for every ID.
         queue: task queue of the runs, to share a worker between gateways.
         port: listening port; 0 for any free port.
         heartbeat_s: interval of keep-alive comments in a silent stream.
         extra_settings: settings in addition to those of the scripted model.
-        provider_url: URL of the models, instead of the scripted server.
+        provider_url: URL of another model service, which the gateway uses instead of the scripted server.
     """
     templates_folder = folder / f"plans-{uuid4().hex[:8]}"
     templates_folder.mkdir()

@@ -87,7 +87,7 @@ class CompletionClient:
         self.answer = ""
         """The combined text of all streams."""
         self._last_event_id: str | None = None
-        self.runs: set[str] = set()
+        self.run_ids: set[str] = set()
         self.stream_count = 0
         self.statuses: list[int] = []
 
@@ -109,7 +109,7 @@ class CompletionClient:
                     assert response.status_code == 503, await response.aread()
                     return False
                 self.stream_count += 1
-                self.runs.add(response.headers["x-run-id"])
+                self.run_ids.add(response.headers["x-run-id"])
                 return await self._read_events(response)
         except _CONNECTION_ERRORS:
             return False

@@ -9,7 +9,7 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 class Ledger:
     """Changes that the tools of a test make. The names of changes must be unique across tests.
 
-    Args:
+    Attributes:
         effective_changes: key of each change that is not undone -> name of the change.
         steps: changes (`+name`) and undos (`-name`), in order.
         undo_arguments: name of a change -> arguments and result of its call, as its undo received them.

@@ -9,7 +9,7 @@ from dagwright.store import CacheEntry, PayloadMissing, PayloadStore, StoredPayl
 class MemoryStore(PayloadStore):
     """The payload store of a test, without clean-up.
 
-    Args:
+    Attributes:
         contents: reference -> content.
         cached_contents: cache key -> content and expiry time.
         read_keys: the cache keys that were read, in order.

@@ -49,7 +49,7 @@ class Delivery:
 class Receiver:
     """An endpoint that stores webhook requests.
 
-    Args:
+    Attributes:
         status_of: name of a notification -> status of the response, or 0 for no response.
     """
 

@@ -24,7 +24,7 @@ NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
 class WorkerTools:
     """Worker tools of the tests.
 
-    Args:
+    Attributes:
         remaining_failures: carrier -> number of calls of `pick` that still fail.
     """
 

@@ -69,7 +69,7 @@ def digest_of(value: Any) -> str:
 class CallHarness:
     """Record and hold the calls of test tools; a test and its tools share this state.
 
-    Args:
+    Attributes:
         effects: name -> the idempotency key of each execution of the effect, in order.
         entered: name of each call of a held tool, in order.
         thread_gates: name -> the event that releases a `pure_hold` of that name.
