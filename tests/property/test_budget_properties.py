@@ -39,7 +39,7 @@ class Run:
     has_ended: bool = False
 
     def start(self, key: str) -> None:
-        """Start a waiting call; its reservation must still be accepted."""
+        """Start a waiting call. The budget must accept the reservation of the call."""
         assert self.budget.reserve(("", key), Reservation(self.waiting_calls[key]), run_usage=self.used, added_count=0)
         self.running_calls[key] = self.waiting_calls.pop(key)
 

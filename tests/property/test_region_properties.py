@@ -74,6 +74,7 @@ def pure_tools(failing_ids: frozenset[str]) -> ToolRegistry:
 
 @st.composite
 def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
+    """Return the steps of a plan. Most steps call a pure tool, have no items, and have the `join` `all`."""
     tool_names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
     simple_choices = st.sampled_from([True, True, False])
     changed_steps = []
@@ -91,7 +92,11 @@ def first_position(count: int) -> int:
 
 
 class Run:
-    """Run of a plan with its regions as in the engine, in a drawn order."""
+    """A run of a plan whose regions run as in the engine.
+
+    Args:
+        choose_position: return the position of the running call that ends next.
+    """
 
     def __init__(
         self,

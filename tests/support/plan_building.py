@@ -40,7 +40,7 @@ TOOLS: Mapping[str, ToolDeclaration] = {
 
 
 def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    """Return a node that depends on `needs`. Its tool is `any`, unless `fields` has a tool, agent, request or sub-plan."""
+    """Return a node that depends on `needs`. Its tool is `any` unless `fields` has a tool, agent, request or plan."""
     document: dict[str, Any] = {"id": node_id}
     if not fields.keys() & {"tool", "agent", "human", "plan"}:
         document["tool"] = "any"

@@ -27,7 +27,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.http_servers import serve_for_client
 from tests.support.templates import load_templates
 
-RUN = "run-1"
+RUN_ID = "run-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ScriptedRun:
 
     async def document(self, view: RunView) -> dict[str, Any]:
         document: dict[str, Any] = {
-            "run_id": RUN,
+            "run_id": RUN_ID,
             "status": view.status,
             "output": self.answer,
             "error": None,
@@ -110,7 +110,7 @@ class ScriptedRun:
         return None
 
     async def exists(self, run_id: str) -> bool:
-        return run_id == RUN or run_id in self.started_ids
+        return run_id == RUN_ID or run_id in self.started_ids
 
     async def start(self, request: StartRequest) -> None:
         self.started_ids.append(str(request.run_id))
@@ -139,7 +139,7 @@ class ScriptedRun:
             ),
         )
         is_closed = step is self.steps[-1] and not step.requests
-        view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
+        view = RunView(RUN_ID, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
         return replace(view, cursor=Cursor(1, step.event))
 
     def _step_at(self, cursor: Cursor) -> Step:

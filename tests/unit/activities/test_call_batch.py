@@ -148,7 +148,7 @@ async def batch_harness() -> BatchHarness:
     return BatchHarness()
 
 
-def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> dict[str, Any]:
+def call_node(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> dict[str, Any]:
     return {"id": name, "tool": tool, "arguments": {"value": value}, **fields}
 
 
@@ -156,11 +156,13 @@ def results_by_node(batch_result: CallBatchResult) -> dict[str, Any]:
     return {end.task_id: json.loads(end.payload.data) for end in batch_result.call_ends}
 
 
-_CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
+_CHAIN = (call_node("a", 7), call_node("b", "{{a.result}}"), call_node("c", "{{b.result}}", when="b.result > 6"))
 
 
 async def test_each_result_is_recorded_before_its_dependents_start(batch_harness: BatchHarness) -> None:
-    result = await batch_harness.run(*_CHAIN, call("skipped", "{{a.result}}", when="a.result > 7"), call("other"))
+    result = await batch_harness.run(
+        *_CHAIN, call_node("skipped", "{{a.result}}", when="a.result > 7"), call_node("other")
+    )
     assert results_by_node(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.detached_failures, result.separate_tools) == ({}, [])
     assert batch_harness.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
@@ -190,7 +192,7 @@ async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(batch_h
 async def test_failed_call_is_detached_and_a_separate_activity_reports_its_failure(
     batch_harness: BatchHarness,
 ) -> None:
-    result = await batch_harness.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
+    result = await batch_harness.run(call_node("a", "bad"), call_node("b", "{{a.result}}"), call_node("c"))
     assert results_by_node(result) == {"c": 1}
     assert [*result.detached_failures] == ["a"]
     separate_activity = batch_harness.separate_activity("short", "a")
@@ -208,7 +210,7 @@ async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
     batch_harness: BatchHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await batch_harness.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
+    result = await batch_harness.run(call_node("slow", 3, tool="hold"), call_node("next", "{{slow.result}}"))
     assert (results_by_node(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
     separate_task = asyncio.ensure_future(batch_harness.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
@@ -226,7 +228,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
 ) -> None:
     batch_harness.slots.limit = slot_count
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await batch_harness.run(*(call(f"n{n}", tool="hold") for n in range(5)), max_parallel=max_parallel)
+    result = await batch_harness.run(*(call_node(f"n{n}", tool="hold") for n in range(5)), max_parallel=max_parallel)
     assert (batch_harness.max_running, [*result.detached_failures], batch_harness.slots.in_use) == (2, ["n0", "n1"], 2)
     batch_harness.release_event.set()
     await eventually(lambda: batch_harness.slots.in_use == 0)
@@ -245,7 +247,12 @@ async def test_batch_that_is_cancelled_between_two_starts_returns_its_results_an
 
     monkeypatch.setattr(batch_harness, "is_paused", hang_after_two_calls)
     batch = asyncio.ensure_future(
-        batch_harness.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
+        batch_harness.run(
+            call_node("a"),
+            call_node("slow", tool="hold"),
+            call_node("b", "{{a.result}}"),
+            call_node("c", "{{a.result}}"),
+        )
     )
     await second_call_event.wait()
     batch.cancel()
@@ -256,7 +263,7 @@ async def test_batch_that_is_cancelled_between_two_starts_returns_its_results_an
 
 async def test_calls_of_a_paused_tool_are_detached(batch_harness: BatchHarness) -> None:
     batch_harness.paused_tools.add("short")
-    result = await batch_harness.run(call("a"), call("b", "{{a.result}}"))
+    result = await batch_harness.run(call_node("a"), call_node("b", "{{a.result}}"))
     assert result.call_ends == []
     assert result.detached_failures == {"a": None}
     assert result.separate_tools == ["short"]
@@ -264,7 +271,7 @@ async def test_calls_of_a_paused_tool_are_detached(batch_harness: BatchHarness) 
 
 
 async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_harness: BatchHarness) -> None:
-    batch_input = batch_harness.batch_input(call("a"), call("b", tool="hold"))
+    batch_input = batch_harness.batch_input(call_node("a"), call_node("b", tool="hold"))
     batch_input["calls"][0][2] = "gone"
     payload = await ActivityHarness(batch_harness._batch).payload(batch_input)
     batch_harness.release_event.set()

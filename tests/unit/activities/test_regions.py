@@ -65,7 +65,12 @@ PLAN = {
 def region_results(
     inline_nodes: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
-    """Run one batch of a plan, and return the result or error of each node that ended."""
+    """Run one batch of a plan, and return the result or error of each node that ended.
+
+    Args:
+        inline_nodes: `None` for a region whose batches return all results to the run. For an offloaded region, the
+            numbers of the nodes whose results are returned.
+    """
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.start(0.0)
@@ -143,7 +148,7 @@ def test_call_that_uses_a_model_fails_in_an_offloaded_region() -> None:
 
 @tool(effects="pure")
 def interval(after: float = 0) -> float:
-    """Return the thread switch interval."""
+    """Return the thread switch interval. `after` only makes the call wait for another call."""
     return sys.getswitchinterval() + 0 * after
 
 

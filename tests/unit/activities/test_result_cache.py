@@ -439,7 +439,7 @@ async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
 
 
 @pytest.mark.parametrize("header", [{}, CACHE_HEADER])
-async def test_write_is_never_cached(header: dict[str, Any]) -> None:
+async def test_result_of_a_write_call_is_never_cached(header: dict[str, Any]) -> None:
     harness = FunctionHarness(write_tool)
     assert [await harness.result({}, **header) for _ in range(2)] == [1, 2]
 

@@ -126,7 +126,7 @@ def test_item_requests_are_in_item_order() -> None:
     assert [request.node_id for request in requests] == [f"check[{number}]" for number in range(12)]
 
 
-def test_request_is_open_until_the_run_has_its_answer() -> None:
+def test_request_is_open_until_it_is_answered() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
     open_moment = moment_of(view)
     assert requests_in(open_moment) == [("check", True)]

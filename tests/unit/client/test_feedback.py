@@ -407,7 +407,7 @@ async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     )
     actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
-    # The answer was accepted neither by all runs nor by none.
+    # Some of the runs accepted the answer, and others rejected it.
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     assert actual.message == "answered in 1 of 3 sub-plans: 'sub/check' is answered; ann was first; it has ended"
 

@@ -327,7 +327,7 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         (_Status.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
     ],
 )
-def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
+def test_failed_run_without_a_valid_error_in_its_memo_is_listed_with_an_error(
     status: WorkflowExecutionStatus, memo: Mapping[str, Any], code: str
 ) -> None:
     error = run_summary(execution(status=status), memo).error
@@ -447,7 +447,7 @@ async def test_inbox_counts_omitted_requests() -> None:
     assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
 
-async def test_inbox_page_ends_after_two_server_pages_without_requests() -> None:
+async def test_inbox_page_ends_after_two_server_pages_without_matching_requests() -> None:
     namespace = FakeNamespace([_waiting_run(number, _request()) for number in range(10)])
     first_page = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first_page.requests, len(namespace.queries)) == ([], 2)

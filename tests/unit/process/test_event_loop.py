@@ -106,7 +106,7 @@ def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
     async def send_interrupts() -> None:
         try:
             while True:
-                # Repeat the signal: a signal just before the main thread starts to wait does not wake this thread.
+                # Repeat the signal: a signal that arrives just before the main thread waits does not wake that thread.
                 await asyncio.sleep(0.1)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         finally:

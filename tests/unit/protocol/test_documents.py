@@ -287,7 +287,7 @@ def test_invalid_run_input_is_rejected_with_a_one_line_message(message: Any) -> 
         ({"reason": "r", "by": "ann", "more": 1}, Actor("ann", "r")),
     ],
 )
-def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
+def test_cancel_command_accepts_any_payload(message: Any, expected: Actor) -> None:
     assert actor_from_any_message(message, source="signal") == expected
 
 

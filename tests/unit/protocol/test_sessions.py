@@ -142,11 +142,11 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     start_with_options = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
     input_with_options = session.input_of_turn(TurnStart("b", start_with_options), workflow_id="session-s")
     assert (input_with_options["options"], input_with_options["context"]) == (start_with_options["options"], {})
-    next_session = SessionRecord("s")
-    next_session.start_turn(_turn_start(policy=session.policy), at=1.0)
-    next_session.end_turn("r", TurnEnd("completed"), at=2.0)
-    next_session.start_turn(_turn_start("b"), at=3.0)
-    assert next_session.policy == session.policy
+    other_session = SessionRecord("s")
+    other_session.start_turn(_turn_start(policy=session.policy), at=1.0)
+    other_session.end_turn("r", TurnEnd("completed"), at=2.0)
+    other_session.start_turn(_turn_start("b"), at=3.0)
+    assert other_session.policy == session.policy
 
 
 def test_turn_texts_describe_the_request_plan_names_and_result_of_ended_turns() -> None:

@@ -208,6 +208,9 @@ _COMMAND_FUNCTIONS = sorted(
     for names in [node.args[node.func.id == "command" :]]
     if len(names) > 1 and isinstance(names[0], ast.Constant) and isinstance(names[1], ast.Constant)
 )
+"""Module and function of each command, from `call_command(MODULE, FUNCTION, …)` and `command(TYPE, MODULE, FUNCTION)`.
+
+`TYPE` is the type of the arguments."""
 
 
 def test_command_functions_are_found() -> None:

@@ -1,4 +1,4 @@
-"""The middleware before all endpoints: hosts, origins, keys, limits and drain."""
+"""The middleware before all endpoints: hosts, origins, keys, limits, and a gateway that drains."""
 
 import asyncio
 from collections.abc import AsyncIterator

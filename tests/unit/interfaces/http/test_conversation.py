@@ -71,7 +71,7 @@ def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_a
     weather_call = assistant_message(None, tool_calls=[tool_call("1", "weather")])
     conversation = parsed_conversation(user_message("a"), weather_call, tool_result("1"))
     assert (conversation.answers, conversation.has_other_results) == ([], True)
-    # Without its call, a result is an answer to the run that the request names.
+    # Without its call, a result is an answer to the run that the HTTP request names.
     assert parsed_conversation(tool_result("1"), run_id="r").answers == [FeedbackAnswer("1", "r", "yes")]
     assert parsed_conversation(tool_result("1")).has_other_results
 

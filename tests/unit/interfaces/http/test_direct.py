@@ -26,7 +26,7 @@ from tests.unit.interfaces.http.conftest import status_and_code_of
 pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
+each_path = pytest.mark.parametrize("path", [CHAT, RESPONSES])
 PAGE_ORIGIN = "https://page.example.com"
 HEARTBEAT_COMMENT = HEARTBEAT.strip().removeprefix(": ")
 
@@ -56,7 +56,7 @@ def short_start_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
 
 
-@PATHS
+@each_path
 @pytest.mark.usefixtures("short_start_wait")
 async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str) -> None:
     release_event = asyncio.Event()
@@ -76,13 +76,13 @@ async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str
     assert [event.comment for event in events_of(first_part)] == [HEARTBEAT_COMMENT] * len(events_of(first_part))
 
 
-@PATHS
+@each_path
 async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3)) as (http, _):
         assert status_and_code_of(await http.post(path, json=request_body(path))) == (429, "rate_limit_exceeded")
 
 
-@PATHS
+@each_path
 @pytest.mark.usefixtures("short_start_wait")
 async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_byte_delay_s=0.3)) as (http, _):
@@ -97,7 +97,7 @@ async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path,
         assert (error["type"], error["code"], error["sequence_number"]) == ("error", "rate_limit_exceeded", 0)
 
 
-@PATHS
+@each_path
 @pytest.mark.usefixtures("short_start_wait")
 async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
     def model_call_tasks() -> list[str]:
@@ -111,7 +111,7 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
         await eventually(lambda: not model_call_tasks())
 
 
-@PATHS
+@each_path
 async def test_allowed_origin_can_read_the_header_x_should_retry(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(401, "No.", code="invalid_api_key")) as (http, _):
         response = await http.post(path, json=request_body(path), headers={"Origin": PAGE_ORIGIN})

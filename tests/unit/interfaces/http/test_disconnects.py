@@ -35,7 +35,7 @@ pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 IDEMPOTENCY_KEY = "a-key"
-RUN = run_id_of_key(IDEMPOTENCY_KEY)
+RUN_ID = run_id_of_key(IDEMPOTENCY_KEY)
 QUESTION = {"request_id": "check", "type": "CLARIFICATION", "prompt": "Who?", "opened_at": "2026-01-01T00:00:00Z"}
 ADD_PLAN = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
@@ -190,7 +190,7 @@ with_and_without_stream = pytest.mark.parametrize("stream", [False, True])
 
 @each_path
 @with_and_without_stream
-@pytest.mark.parametrize(("cancel_on_disconnect", "started_runs"), [(False, [RUN]), (True, [])])
+@pytest.mark.parametrize(("cancel_on_disconnect", "started_runs"), [(False, [RUN_ID]), (True, [])])
 async def test_turn_of_a_disconnected_client_starts_unless_cancel_on_disconnect_is_set(
     gateway: _Gateway, path: str, stream: bool, cancel_on_disconnect: bool, started_runs: list[str]
 ) -> None:
@@ -220,7 +220,7 @@ async def _disconnect_early(gateway: _Gateway, path: str, **options: Any) -> Non
 @with_and_without_stream
 @pytest.mark.parametrize(
     ("rejection", "cancelled_runs"),
-    [(None, [RUN]), (RunIdInUse(f"the id {RUN!r} belongs to another run"), [])],
+    [(None, [RUN_ID]), (RunIdInUse(f"the id {RUN_ID!r} belongs to another run"), [])],
     ids=["run of this request", "run of another request"],
 )
 async def test_run_of_a_disconnected_client_is_cancelled_unless_another_request_started_it(
@@ -229,7 +229,7 @@ async def test_run_of_a_disconnected_client_is_cancelled_unless_another_request_
     gateway.server.rejection = rejection
     gateway.server.previous_turn_ended.set()
     await _disconnect_early(gateway, path, stream=stream, cancel_on_disconnect=True)
-    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], cancelled_runs)
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN_ID], cancelled_runs)
 
 
 @pytest.mark.parametrize(("rejection", "cancelled_runs"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
@@ -293,7 +293,7 @@ async def _start_background_response(gateway: _Gateway) -> str:
 async def test_waiting_background_response_is_found_and_cancelled_before_its_turn_starts(gateway: _Gateway) -> None:
     url = await _start_background_response(gateway)
     document = (await gateway.http.get(url)).json()
-    expected = {"run_id": RUN, "session_id": "long", "status": "running"}
+    expected = {"run_id": RUN_ID, "session_id": "long", "status": "running"}
     assert (document["status"], document["dagwright"]) == ("in_progress", expected)
     cancel_response = await gateway.http.post(f"{url}/cancel")
     assert (cancel_response.status_code, cancel_response.json()["status"]) == (200, "cancelled")

@@ -45,8 +45,8 @@ def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
 def test_weight_of_a_key_is_the_fairness_weight_of_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     _, key_text = KeyFile(path).add("ann", [], weight=2.5)
-    _, text_of_all_owners = KeyFile(path).add(ALL_OWNERS, [])
-    callers = [KeyFile(path).caller_of(key) for key in (key_text, text_of_all_owners)]
+    _, all_owners_key_text = KeyFile(path).add(ALL_OWNERS, [])
+    callers = [KeyFile(path).caller_of(key) for key in (key_text, all_owners_key_text)]
     assert [caller and caller.fairness for caller in callers] == [Fairness("ann", 2.5), Fairness("*")]
     assert ANYONE.fairness is None
     with pytest.raises(KeyRejected, match=r"from 0.001 to 1000, not 0\b"):

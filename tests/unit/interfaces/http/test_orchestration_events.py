@@ -27,10 +27,10 @@ async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
     return named_events_of("".join([text async for text in texts]))
 
 
-def gateway_that_sends(first_update: RunUpdate) -> GatewayContext:
+def gateway_that_sends(update: RunUpdate) -> GatewayContext:
     def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
         assert after == ID_AT_EVENT_5.position
-        return async_updates(first_update)
+        return async_updates(update)
 
     runs = SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe))
     return cast(GatewayContext, SimpleNamespace(runs=runs))

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_referenced_question,
     to_chat_body,
 )
-from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
+from tests.support.scripted_run import RUN_ID, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
 from tests.unit.interfaces.http.conftest import status_and_code_of
 
 
@@ -159,12 +159,12 @@ async def test_result_of_an_unknown_call_is_rejected(
     monkeypatch.setattr(run_follower, "RequestPoller", FakeRequestPoller)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
     output_item = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
-    body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "stream": stream}
+    body = {"model": "small", "previous_response_id": ResponseRef(RUN_ID, "small").id, "stream": stream}
     body["input"] = [output_item]
     async with scripted_gateway(run, tmp_path) as http:
         rejected_response = await http.post("/v1/responses", json=body)
         # The result for a request that was answered elsewhere meanwhile is skipped.
-        output_item["call_id"] = call_id(approval_requests(["answered"])[0], run_id=RUN)
+        output_item["call_id"] = call_id(approval_requests(["answered"])[0], run_id=RUN_ID)
         skipped_response = await http.post("/v1/responses", json=body)
     assert status_and_code_of(rejected_response) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

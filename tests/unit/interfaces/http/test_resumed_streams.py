@@ -22,7 +22,7 @@ from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_sequence_numbers_increase, events_of
-from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
+from tests.support.scripted_run import RUN_ID, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
 from tests.unit.interfaces.http.conftest import (
     status_and_code_of,
     status_and_param_of,
@@ -72,7 +72,7 @@ BODIES: Mapping[str, Any] = {
     CHAT: {"messages": [{"role": "user", "content": "{}"}], "stream_options": {"include_usage": True}, **BODY_FIELDS},
     RESPONSES: {"input": "{}", **BODY_FIELDS},
 }
-RESPONSE_ID = ResponseRef(RUN, "plan/double").id
+RESPONSE_ID = ResponseRef(RUN_ID, "plan/double").id
 RESPONSE_URL = f"{RESPONSES}/{RESPONSE_ID}"
 STREAM_PARAMS = {"stream": "true"}
 TRANSIENT_EVENTS = ("node.ready", "run.running")
@@ -89,7 +89,7 @@ def use_fake_request_poller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_event_id(path: str) -> str:
-    return f"{RUN}/{ID_PREFIXES[path]}1/1-0/0.0.00000000./0"
+    return f"{RUN_ID}/{ID_PREFIXES[path]}1/1-0/0.0.00000000./0"
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ async def test_client_that_has_received_the_end_gets_no_content(
     gateway: Gateway, name: str, status_codes: list[int]
 ) -> None:
     async with gateway(RUNS[name]) as http:
-        for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE_URL, STREAM_PARAMS)):
+        for path, params in ((f"/v1/runs/{RUN_ID}/answer", {}), (RESPONSE_URL, STREAM_PARAMS)):
             all_events = await get_events(http, path, **params)
             ids = [str(event.id) for event in all_events[-2:]]
             responses = [await http.get(path, params=params, headers={"Last-Event-ID": id}) for id in ids]
@@ -364,14 +364,14 @@ async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
 ) -> None:
     key = "key-of-a-waiting-turn"
     run = replace(ANSWERED_RUN, started_ids=[])
-    id = first_event_id(path).replace(RUN, run_id_of_key(key))
+    id = first_event_id(path).replace(RUN_ID, run_id_of_key(key))
 
     async def post(id: str, **headers: str) -> httpx.Response:
         return await http.post(path, json={**BODIES[path], "stream": stream}, headers={"Last-Event-ID": id, **headers})
 
     async with gateway(run) as http:
         joined_response = await post(first_event_id(path))
-        assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN)
+        assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN_ID)
         assert status_and_code_of(await post(id)) == (404, "not_found")
         assert status_and_param_of(await post(id, **{"Idempotency-Key": "another"})) == (400, "Last-Event-ID")
         assert run.started_ids == []
@@ -409,8 +409,8 @@ async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -
         for path, other_path in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
             response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_event_id(other_path)})
             assert response.status_code == 400
-        for url, path in ((f"{RESPONSE_URL}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
-            headers = {"Last-Event-ID": first_event_id(path).replace(RUN, "run-2")}
+        for url, path in ((f"{RESPONSE_URL}?stream=true", RESPONSES), (f"/v1/runs/{RUN_ID}/answer", CHAT)):
+            headers = {"Last-Event-ID": first_event_id(path).replace(RUN_ID, "run-2")}
             assert (await http.get(url, headers=headers)).status_code == 400
         for number in ("5", "-1", "x", "9" * 40):
             response = await http.get(RESPONSE_URL, params={"stream": "true", "starting_after": number})
@@ -419,14 +419,14 @@ async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -
 
 async def test_answer_of_a_run_resumes_like_a_completion(gateway: Gateway) -> None:
     async with gateway(ANSWERED_RUN) as http:
-        all_events = await get_events(http, f"/v1/runs/{RUN}/answer")
+        all_events = await get_events(http, f"/v1/runs/{RUN_ID}/answer")
         ids = [str(event.id) for event in all_events]
-        rest_events = await get_events(http, f"/v1/runs/{RUN}/answer", {"Last-Event-ID": ids[2]})
+        rest_events = await get_events(http, f"/v1/runs/{RUN_ID}/answer", {"Last-Event-ID": ids[2]})
     assert text_of([*all_events[:3], *rest_events]) == ANSWER_TEXT
     assert ids[-1] not in ids[:-1]
 
 
-@pytest.mark.parametrize("stream_url", [f"{RESPONSE_URL}?stream=true", f"/v1/runs/{RUN}/answer"])
+@pytest.mark.parametrize("stream_url", [f"{RESPONSE_URL}?stream=true", f"/v1/runs/{RUN_ID}/answer"])
 async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, stream_url: str) -> None:
     async with gateway(ANSWERED_RUN) as http:
 
@@ -457,7 +457,7 @@ async def test_request_to_a_model_does_not_resume_a_run(gateway: Gateway, path: 
         response = await http.post(path, json=body, headers=headers)
         accepted_response = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
     assert status_and_param_of(response) == (400, "Last-Event-ID")
-    assert (accepted_response.status_code, accepted_response.headers["x-run-id"]) == (200, RUN)
+    assert (accepted_response.status_code, accepted_response.headers["x-run-id"]) == (200, RUN_ID)
 
 
 async def test_number_of_choices_other_than_one_is_rejected(gateway: Gateway) -> None:

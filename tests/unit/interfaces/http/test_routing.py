@@ -20,7 +20,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import WorkerTools
 
-DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.AUTO
+DIRECT, ORCHESTRATION, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.AUTO
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
     [
         (None, "model", False, DIRECT),
         (DIRECT, "model", False, DIRECT),
-        (RUN, "model", False, RUN),
-        (RUN, "model", True, RUN),
+        (ORCHESTRATION, "model", False, ORCHESTRATION),
+        (ORCHESTRATION, "model", True, ORCHESTRATION),
         (AUTO, "model", False, AUTO),
         (AUTO, "model", True, DIRECT),
-        (None, "plan", False, RUN),
-        (AUTO, "plan", False, RUN),
-        (RUN, "agent", False, RUN),
-        (AUTO, "profile", True, RUN),
+        (None, "plan", False, ORCHESTRATION),
+        (AUTO, "plan", False, ORCHESTRATION),
+        (ORCHESTRATION, "agent", False, ORCHESTRATION),
+        (AUTO, "profile", True, ORCHESTRATION),
     ],
 )
 def test_routing_mode_determines_the_handler(
@@ -44,11 +44,11 @@ def test_routing_mode_determines_the_handler(
     assert route_by_rules(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is expected_mode
 
 
-@pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
+@pytest.mark.parametrize("mode", [None, DIRECT, ORCHESTRATION, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
     conversation = Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")])
-    assert route_by_rules(mode, Target("model", "small"), conversation, has_functions=True) is RUN
-    if mode is not RUN:
+    assert route_by_rules(mode, Target("model", "small"), conversation, has_functions=True) is ORCHESTRATION
+    if mode is not ORCHESTRATION:
         conversation = Conversation("", has_other_results=True)
         assert route_by_rules(mode, Target("model", "small"), conversation, has_functions=False) is DIRECT
 
@@ -57,7 +57,7 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
     ("mode", "kind", "conversation"),
     [
         (DIRECT, "plan", Conversation("Go.")),
-        (RUN, "model", Conversation("", has_other_results=True)),
+        (ORCHESTRATION, "model", Conversation("", has_other_results=True)),
         (None, "plan", Conversation("", has_other_results=True)),
         (AUTO, "profile", Conversation("", has_other_results=True)),
         (None, "model", Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")], has_other_results=True)),
