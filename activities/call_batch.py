@@ -120,11 +120,11 @@ class Followers:
     """
 
     def __init__(self, batch_input: CallBatchInput) -> None:
-        region, at = read_batch(batch_input.plan), time.time()
+        follower_input, at = read_batch(batch_input.plan), time.time()
         self._batch_input = batch_input
-        self._scheduler = create_scheduler(region.plan, region.inputs)
+        self._scheduler = create_scheduler(follower_input.plan, follower_input.inputs)
         self._scheduler.start(at)
-        for node_id, end in region.ends:
+        for node_id, end in follower_input.ends:
             self._scheduler.features.regions.handle_node_end(node_id, end, at=at)
         records = self._scheduler.records
         self._open_dependencies = [
@@ -159,6 +159,7 @@ class Followers:
         except ResultInvalid:
             return
         at = time.time()
+        # The calls with which the batch starts are `external` nodes, because the scheduler does not start them.
         if self._scheduler.plan.nodes[number].kind == "external":
             end = Record(NodeStatus.COMPLETED, result=value, attempts=1, started_at=at, ended_at=at)
             self._scheduler.features.regions.handle_node_end(task_id, end, at=at)
@@ -223,6 +224,7 @@ class CallBatch:
         """Tools whose later calls must not be batched."""
         self._result_bytes = 0
         self._close_at = time.monotonic() + CALL_BATCH_S
+        """Time on the monotonic clock at which the batch stops starting calls."""
         self._is_cancelled = False
         self._wake = self._loop.create_future()
 

@@ -100,6 +100,7 @@ class CallLimits:
         limits = await self._current_limits()
         if self._hold_ends:
             self._drop_ended_holds()
+            # A subject with a hold may have no limit.
             limits = {subject: LimitSettings(subject) for subject in self._hold_ends} | dict(limits)
         if not limits:
             return ()
@@ -179,6 +180,7 @@ class CallLimits:
             _LOG.warning("the calls of other workers could not be held", subject=str(subject), error=str(error))
 
     def _drop_ended_holds(self) -> None:
+        # For `RECENT_S` after its end, a hold still spreads the starts of the calls that come back.
         earliest_end = time.monotonic() - RECENT_S
         self._hold_ends = {subject: end for subject, end in self._hold_ends.items() if end > earliest_end}
 

@@ -214,6 +214,7 @@ class Limiter:
             if not future.done():
                 future.set_result(answer)
             elif answer.decision != "defer":
+                # The call was cancelled while it waited, so it does not use its lease or its place in the queue.
                 self._releases.append(call_id)
         return True
 
