@@ -106,13 +106,13 @@ class Engine:
         """Task ID -> handle of its call. An abandoned call is removed, so that its end is ignored."""
         self._cancelling_calls: dict[str, str] = {}
         """Task that is being cancelled while the run continues -> ID of its call."""
-        self._task_without_command: str | None = None
-        """Last task that failed, was cancelled or opened a request. `None` once a later Temporal command was issued.
+        self._unrecorded_task: str | None = None
+        """Last task that failed, was cancelled or opened a request, if no Temporal command was issued since then.
 
         `_record_change` explains why the command is needed.
         """
         self._checked_end_count, self._checked_request_count = len(scheduler.state.ended_numbers), 0
-        """Numbers of ends and of requests that `_update_task_without_command` has already checked."""
+        """Numbers of ends and of requests that `_update_unrecorded_task` has already checked."""
         self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.receive_sub_plan_end, scheduler=scheduler, add_note=add_note)
@@ -131,8 +131,9 @@ class Engine:
             scheduler.state.max_in_flight,
         )
         """Policy and concurrency that were last sent to the running sub-plans."""
-        self._limits = HistoryLimits(baseline=self._history_use())
+        self._history_limits = HistoryLimits(baseline=self._history_use())
         self._has_progressed = False
+        """Whether this execution has applied an event."""
 
     def push(self, event: Event) -> None:
         """Queue an event; events are applied in the order of arrival."""
@@ -149,7 +150,7 @@ class Engine:
     def apply_commands(
         self, apply: Callable[[RunScheduler, float], Sequence[CommandResult]]
     ) -> Sequence[CommandResult]:
-        """Apply commands immediately, after all queued events, and return their results.
+        """Apply the queued events and then the commands, without waiting for the loop; return the commands' results.
 
         The next message in the same workflow task must see the effects of the commands.
 
@@ -190,7 +191,7 @@ class Engine:
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
-                elif self._limits.is_last_execution and self._is_full(history_use):
+                elif self._history_limits.is_last_execution and self._is_full(history_use):
                     self.scheduler.close(at, reason="the history is full")
                 else:
                     self._stop_cancelled_calls()
@@ -216,11 +217,11 @@ class Engine:
         Nodes that a run adds are in the input of its next execution. Without a next execution, only the result of the
         run has the nodes that were added last.
         """
-        return self._limits.is_last_execution
+        return self._history_limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
         """End the run as failed, because no other execution can follow; the run also compensates in this execution."""
-        self._limits.is_last_execution = True
+        self._history_limits.is_last_execution = True
         self.push(partial(self._abort, error))
 
     def _abort(self, error: NodeError, at: float) -> None:
@@ -278,26 +279,32 @@ class Engine:
 
     def _should_continue_as_new(self, history_use: HistoryUse) -> bool:
         """Return whether the run should and can continue as new; an execution without progress never does."""
-        if self._is_busy or self._limits.is_last_execution or not (self._has_progressed or self._signal_count()):
+        if (
+            self._is_busy
+            or self._history_limits.is_last_execution
+            or not (self._has_progressed or self._signal_count())
+        ):
             return False
-        is_suggested = self._info.is_continue_as_new_suggested() and self._limits.may_continue_as_new(history_use)
-        return is_suggested or self._limits.is_draining(history_use)
+        is_suggested = self._info.is_continue_as_new_suggested() and self._history_limits.may_continue_as_new(
+            history_use
+        )
+        return is_suggested or self._history_limits.is_draining(history_use)
 
     def _is_full(self, history_use: HistoryUse) -> bool:
         """Return whether nothing is running, and nothing can start any more."""
-        return not self.scheduler.in_flight and self._limits.is_at_limit(history_use)
+        return not self.scheduler.in_flight and self._history_limits.is_at_limit(history_use)
 
     def _limit_drain(self, history_use: HistoryUse) -> None:
         """Limit the time of a drain, in which ready tasks wait for running tasks before the run continues as new."""
         if (
             self._drain_timer.at is None
-            and self._limits.is_draining(history_use)
-            and not self._limits.is_at_limit(history_use)
+            and self._history_limits.is_draining(history_use)
+            and not self._history_limits.is_at_limit(history_use)
         ):
             self._drain_timer.set(now_s() + limits.HISTORY_DRAIN_S)
 
     def _end_drain(self, at: float) -> None:  # noqa: ARG002 - an event
-        self._limits.end_drain()
+        self._history_limits.end_drain()
 
     # Events.
 
@@ -327,7 +334,7 @@ class Engine:
         if self._request_timer.at is not None and self._request_timer.at <= timer_at:
             return
         self._request_timer.set(timer_at)
-        self._clear_task_without_command()
+        self._clear_unrecorded_task()
 
     def _note_rejections(self) -> None:
         for rejection in self.scheduler.features.feedback.requests.take_rejections():
@@ -366,7 +373,7 @@ class Engine:
         """
         sent_bytes = 0
         while (ready_call := self._next_call(history_use, at)) is not None or self._call_batches.has_added_calls:
-            self._clear_task_without_command()
+            self._clear_unrecorded_task()
             if ready_call is None:
                 sent_bytes += self._start_batch(at)
             elif not self._call_batches.add(ready_call, at=at):
@@ -387,7 +394,7 @@ class Engine:
             if ready_call.task.id not in self.scheduler.state.cancel_deadlines:
                 return ready_call
             self.scheduler.task_cancelled(ready_call.task.id, at=at, attempt=NO_ATTEMPT)
-        return next_call(self.scheduler, at) if self._limits.has_room(history_use, self.scheduler) else None
+        return next_call(self.scheduler, at) if self._history_limits.has_room(history_use, self.scheduler) else None
 
     def _start(self, ready_call: ReadyCall) -> int:
         """Start a task, or first load its arguments; return the approximate size of its command."""
@@ -478,7 +485,8 @@ class Engine:
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)
         if task.ref.item is not None:
-            self._task_without_command = task.id
+            # `_update_unrecorded_task` finds failed nodes, but not failed items.
+            self._unrecorded_task = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
@@ -499,22 +507,22 @@ class Engine:
         self._sub_plans.forget(end.call_id)
         apply_sub_plan_end(self.scheduler, end, at=at)
 
-    def _update_task_without_command(self) -> None:
+    def _update_unrecorded_task(self) -> None:
         """Store the last task that has failed, was cancelled or opened a request since this method was last called."""
         ended_numbers = self.scheduler.state.ended_numbers
         for number in ended_numbers[self._checked_end_count :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-                self._task_without_command = self.scheduler.plan.nodes[number].id
+                self._unrecorded_task = self.scheduler.plan.nodes[number].id
         self._checked_end_count = len(ended_numbers)
         requests = self.scheduler.features.feedback.requests
         if requests.opened_count > self._checked_request_count and requests.open:
-            self._task_without_command = next(reversed(requests.open))
+            self._unrecorded_task = next(reversed(requests.open))
         self._checked_request_count = requests.opened_count
 
-    def _clear_task_without_command(self) -> None:
-        """Set `_task_without_command` to `None`, because the caller issues a Temporal command."""
-        self._update_task_without_command()
-        self._task_without_command = None
+    def _clear_unrecorded_task(self) -> None:
+        """Set `_unrecorded_task` to `None`, because the caller issues a Temporal command."""
+        self._update_unrecorded_task()
+        self._unrecorded_task = None
 
     def _record_change(self) -> None:
         """Issue a Temporal command if a task failed or opened a request and nothing started.
@@ -523,10 +531,10 @@ class Engine:
         update in the next workflow task would then be validated before the failure or the request is known, and
         rejected permanently.
         """
-        self._update_task_without_command()
-        if self._task_without_command is not None:
-            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._task_without_command})
-            self._task_without_command = None
+        self._update_unrecorded_task()
+        if self._unrecorded_task is not None:
+            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded_task})
+            self._unrecorded_task = None
 
     # Stopping.
 

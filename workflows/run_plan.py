@@ -340,10 +340,11 @@ class PlanWorkflow(Steerable):
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
-        has_nodes = _has_foreign_parent(run_input) or (self._engine is not None and self._engine.is_last_execution)
-        document = self._document() if has_nodes else self._counted_document()
+        # Readers of the history know the nodes from earlier events, except in these two cases.
+        includes_nodes = _has_foreign_parent(run_input) or (self._engine is not None and self._engine.is_last_execution)
+        document = self._document() if includes_nodes else self._counted_document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
-        run_result = self._compact(document) if has_nodes else closing_document(document)
+        run_result = self._compact(document) if includes_nodes else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
             run_result, has_undelivered_data = await self._report_to_parent(

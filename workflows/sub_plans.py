@@ -80,9 +80,11 @@ class SubPlans:
         self._add_note = add_note
         self._poll_task: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
+        """Why all sub-plans are cancelled, also those that are being started; `None` if they are not cancelled."""
         self._cancel_reasons: dict[str, str] = {}
-        """Call to cancel as soon as its sub-plan has started -> reason."""
+        """ID of a call to cancel as soon as its sub-plan has started -> reason."""
         self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
+        """ID of a call whose sub-plan has started -> handle of the sub-plan."""
 
     @property
     def open_tasks(self) -> list[str]:
