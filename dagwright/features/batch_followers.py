@@ -85,11 +85,11 @@ def followers_of(
     first_numbers = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
     batch = BatchNodes(scheduler, awaited_numbers=first_numbers)
     open_dependency_counts: dict[int, int] = {}
-    queue, followers = list(first_numbers), list[int]()
+    numbers_to_visit, followers = list(first_numbers), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
     if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
-        queue = []
-    for number in queue:
+        numbers_to_visit = []
+    for number in numbers_to_visit:
         for dependent in state.dependents_of(number):
             if dependent not in open_dependency_counts:
                 open_dependency_counts[dependent] = _open_dependency_count(
@@ -97,7 +97,7 @@ def followers_of(
                 )
             open_dependency_counts[dependent] -= 1
             if not open_dependency_counts[dependent] and _try_to_add(batch, dependent):
-                queue.append(dependent)
+                numbers_to_visit.append(dependent)
                 followers.append(dependent)
             if len(tasks) + len(followers) >= MAX_CALLS:
                 return [state.plan.nodes[follower].id for follower in followers], batch.encode()

@@ -166,6 +166,7 @@ class LimitState:
         ):
             return LimitAnswer("defer", _daily_budget_wait_s(call, now), used_up_reason)
         at, reason = self._earliest_start(limit, now + lead_s)
+        # A new call waits behind the calls with an estimate, unless these calls start within the horizon.
         is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
             place = [*self.queue].index(call) if call in self.queue else len(self.queue)

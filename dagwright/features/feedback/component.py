@@ -42,6 +42,7 @@ class HumanFeedback(SchedulerComponent):
         self._scheduler = scheduler
         self._state = scheduler.state
         self.state = FeedbackState()
+        """State of the feedback; `_state` is the state of the run."""
         self._has_requests = False
         """Whether a request was opened or an early answer stored."""
         self.gate = ApprovalGate(self._state, self.state)

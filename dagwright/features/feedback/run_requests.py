@@ -88,10 +88,10 @@ class RunRequests:
         return self._feedback.requests.of_task(task) is not None
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
-        """Open a request of the run.
+        """Open a request that belongs to the run, not to a node.
 
         Args:
-            task: reserved task name that identifies the kind of request.
+            task: reserved name that the request has in place of the id of a task; it identifies the kind of request.
             base_id: id of the first request for the task; later ids have a number too, such as `budget#2`.
         """
         self._opener.add(request_of(question, self._opener.free_id(task, base_id), task=task, purpose=purpose, at=at))

@@ -71,9 +71,13 @@ class BatchNodes:
         self._scheduler = scheduler
         self._awaited_numbers = dict.fromkeys(awaited_numbers)
         self._positions: dict[int, int] = {}
+        """Number of an added node -> its position in the batch."""
         self._dropped_numbers: set[int] = set()
+        """Numbers of the nodes that cannot run, because a dependency failed or was skipped."""
         self._encoded_ends: dict[int, bytes] = {}
+        """Number of a node outside the batch that has ended -> its encoded end."""
         self._numbers_with_result: set[int] = set()
+        """Numbers of the nodes outside the batch whose encoded ends include their results."""
         self._nodes: list[tuple[dict[str, Any], Sequence[int]]] = []
         """Encoded nodes without the field `dependencies`, each with the numbers of its dependencies."""
         self._inputs: dict[str, Any] = {}
