@@ -53,11 +53,12 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 class Heartbeats:
     """Heartbeats of one attempt: the tool's details for the next attempt, its progress, and the token usage.
 
+    For a `write` call, the heartbeats also contain the *start record*: the number of the attempt that calls the tool.
     Create this object inside the activity, on its event loop; `beat` may then be called from any thread.
 
     Args:
-        starts: records the start of the call; `None` to record nothing. Until the record is sent, `starts` also sends
-            every heartbeat, so that no heartbeat in flight can overwrite the record.
+        starts: sends the start record; `None` for a call without a start record. Until the start record is sent,
+            `starts` also sends every heartbeat, so that no heartbeat in flight can overwrite the record.
     """
 
     def __init__(self, info: activity.Info, *, starts: CallStarts | None = None) -> None:
@@ -70,13 +71,13 @@ class Heartbeats:
         # attempt would repeat the call.
         self._recorded_start = started_attempt(info.heartbeat_details)
         self._is_recording = False
-        """Whether the record is being sent. Meanwhile no other heartbeat is sent: it would contain the record, before
-        the server has acknowledged the record."""
+        """Whether the start record is being sent. Meanwhile no other heartbeat is sent: it would contain the record,
+        before the server has acknowledged the record."""
         self._call_count_and_attempt = (earlier_call_count(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_call_count_and_attempt = self._call_count_and_attempt
         self._is_record_obsolete = False
-        """Whether the attempt no longer needs the record, so the SDK sends its heartbeats."""
+        """Whether the attempt no longer needs the start record, so that the SDK sends the heartbeats again."""
         self._send_task: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
         # A heartbeat without details would discard the details of an earlier attempt. The partial text of that attempt
