@@ -27,7 +27,7 @@ from dagwright.interfaces.http.context import (
 )
 from dagwright.interfaces.http.conversation import conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST_STATUS, ApiError, api_error
 from dagwright.interfaces.http.event_models import CompletionChunk
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.headers import ANSWER_HEADERS
@@ -56,7 +56,7 @@ from dagwright.interfaces.http.run_requests import (
     start_for_stream,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, serialize_event, stream_response
+from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS_STATUS, Events, serialize_event, stream_response
 from dagwright.interfaces.http.stream_cursor import (
     LAST_EVENT_ID_HEADER,
     StreamKind,
@@ -182,7 +182,7 @@ async def _respond_at_end(context: GatewayContext, run_request: RunBackedRequest
     """Respond when the run has ended or asks for feedback."""
     outcome = await wait_for_outcome(context, run_request, request)
     if outcome is None:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST_STATUS)
     return JSONResponse(_completion(run_request, outcome), headers=run_request.headers)
 
 
@@ -230,7 +230,7 @@ async def _respond_with_stream(context: GatewayContext, run_request: RunBackedRe
         context, _events(context, run_request, start_task, with_usage=with_usage), cursor=run_request.cursor
     )
     if events is None:
-        return Response(status_code=NO_MORE_EVENTS, headers=run_request.headers)
+        return Response(status_code=NO_MORE_EVENTS_STATUS, headers=run_request.headers)
     return stream_response(
         events,
         context=context,

@@ -43,7 +43,7 @@ from dagwright.protocol.sessions import SessionIdInvalid
 from dagwright.server.errors import UNREACHABLE_STATUSES, ServerUnreachable
 from dagwright.store import StoreError
 
-CLIENT_CLOSED_REQUEST = 499
+CLIENT_CLOSED_REQUEST_STATUS = 499
 """Status for the access log: the client has disconnected and gets no response."""
 RETRY_AFTER_S = 2
 """Seconds after which a client may retry if a dependency does not respond."""

@@ -10,7 +10,7 @@ from dagwright.core.model.requests import MayAnswer
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST_STATUS, ApiError
 from dagwright.plans.posted_plans import PostedPlan, include_published_plans, posted_plan
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def run_plan_check(
 
     result = await await_unless_disconnected(check(), request)
     if result is None:
-        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
+        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST_STATUS)
     return result[0]
 
 

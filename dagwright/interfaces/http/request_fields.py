@@ -161,7 +161,7 @@ class ChatBody(BaseModel):
     )
 
 
-def _document_headers(
+def _describe_headers(
     routing_mode: Annotated[
         RoutingModeField, Header(alias="X-Routing-Mode", description="Whether a run or the model answers.")
     ] = None,
@@ -184,7 +184,7 @@ def _document_headers(
     """Document the headers. `gateway_options` reads them, together with the body."""
 
 
-GATEWAY_HEADERS = Depends(_document_headers)
+GATEWAY_HEADERS = Depends(_describe_headers)
 """Dependency of routes that read the fields of `GatewayOptions`."""
 
 

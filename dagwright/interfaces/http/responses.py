@@ -28,7 +28,7 @@ from dagwright.interfaces.http.context import (
 )
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST_STATUS, ApiError, api_error
 from dagwright.interfaces.http.event_models import ResponseEvent
 from dagwright.interfaces.http.headers import ANSWER_HEADERS
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -76,7 +76,7 @@ from dagwright.interfaces.http.run_requests import (
     start_in_background,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, serialize_event, stream_response
+from dagwright.interfaces.http.sse import NO_MORE_EVENTS_STATUS, Events, serialize_event, stream_response
 from dagwright.interfaces.http.stream_cursor import (
     LAST_EVENT_ID_HEADER,
     StreamCursor,
@@ -376,7 +376,7 @@ async def _respond_at_end(
     # A run without an answer is an HTTP error here: clients read a failed response with status 200 as an empty answer.
     outcome = await wait_for_outcome(context, run_request, request)
     if outcome is None:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST_STATUS)
     return JSONResponse(completed_response(response, outcome, run_id=run_request.run_id), headers=run_request.headers)
 
 
@@ -391,7 +391,7 @@ async def _respond_with_stream(
     """Respond with events, or with status 204 if the client has received all of them."""
     remaining_events = await events_unless_finished(context, events, cursor=cursor)
     if remaining_events is None:
-        return Response(status_code=NO_MORE_EVENTS, headers=run_request.headers)
+        return Response(status_code=NO_MORE_EVENTS_STATUS, headers=run_request.headers)
     return stream_response(remaining_events, context=context, headers=run_request.headers, on_disconnect=on_disconnect)
 
 

@@ -21,7 +21,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.interfaces.http.run_events import EventId, run_events, wait_for_first_update
-from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, stream_response
+from dagwright.interfaces.http.sse import NO_MORE_EVENTS_STATUS, Events, stream_response
 from dagwright.protocol.compact_documents import compact_value
 from dagwright.protocol.sessions import normalized_session_name
 
@@ -106,7 +106,7 @@ async def event_stream(
         RunNotFound: there is no such run.
     """
     if cursor is not None and cursor.is_end:
-        return Response(status_code=NO_MORE_EVENTS)
+        return Response(status_code=NO_MORE_EVENTS_STATUS)
     context.reserve_stream()
     updates = await wait_for_first_update(context, run_id, cursor.position if cursor is not None else None)
     # Headers are ASCII. A run ID with other characters is only in the events.

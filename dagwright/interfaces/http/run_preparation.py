@@ -21,7 +21,13 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import public_session_id, validated_session_name
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable_error
+from dagwright.interfaces.http.errors import (
+    CLIENT_CLOSED_REQUEST_STATUS,
+    NO_RETRY,
+    ApiError,
+    plan_error,
+    unavailable_error,
+)
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_tags
 from dagwright.interfaces.http.run_starts import ActiveStart, RunStart, StartPreparation, headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm
@@ -309,7 +315,7 @@ def active_starts_of(context: "GatewayContext", run_id: str) -> Sequence[ActiveS
 
 def is_abandoned(error: BaseException | None) -> bool:
     """Return whether the error of a start means that the turn was abandoned before its start was requested."""
-    return isinstance(error, ApiError) and error.status == CLIENT_CLOSED_REQUEST
+    return isinstance(error, ApiError) and error.status == CLIENT_CLOSED_REQUEST_STATUS
 
 
 async def _start_within_quota(context: "GatewayContext", run_start: RunStart) -> None:
@@ -349,7 +355,7 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
     because the attempt may still start the turn.
     """
     if run_start.abandon_event.is_set():
-        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
+        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST_STATUS)
     if context.stop_event.is_set():
         session_id = public_session_id(context.caller, run_start.session_name)
         message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"

@@ -20,7 +20,7 @@ DONE = "data: [DONE]\n\n"
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers that turn off buffering in proxies."""
 
-NO_MORE_EVENTS = 204
+NO_MORE_EVENTS_STATUS = 204
 """Status for a client that has received the last event; browsers do not reconnect after this status."""
 
 Events = AsyncGenerator[str, None]

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from dagwright.interfaces.http.errors import ApiError, api_error
 
-_UNAVAILABLE = 503
+_UNAVAILABLE_STATUS = 503
 CHECK_INTERVAL_S = 3.0
 """Seconds without a response to a read request after which the gateway checks the server."""
 
@@ -76,5 +76,5 @@ class UpstreamTimeoutMiddleware:
             except RPCError as error:
                 failure = api_error(error)
                 # After any error of the check except 503, the server may still respond to the request.
-                if failure is not None and failure.status == _UNAVAILABLE:
+                if failure is not None and failure.status == _UNAVAILABLE_STATUS:
                     return failure
