@@ -76,12 +76,12 @@ def reduce_capabilities(
     if _MAX_TOKENS in body and (param == _MAX_TOKENS or _MAX_COMPLETION_TOKENS in message):
         return replace(capabilities, max_tokens_field=_MAX_COMPLETION_TOKENS)
     is_about_output = not param or param.partition(".")[0].partition("[")[0] in _OUTPUT_PARAMS
-    if _requests_json(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:
+    if _has_json_fields(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:
         return replace(capabilities, mode=_MODES[_MODES.index(capabilities.mode) + 1])
     return None
 
 
-def _requests_json(body: Mapping[str, Any]) -> bool:
+def _has_json_fields(body: Mapping[str, Any]) -> bool:
     """Check whether a request has fields for JSON output that a server may reject."""
     return "response_format" in body or "tool_choice" in body
 

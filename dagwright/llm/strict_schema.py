@@ -205,7 +205,7 @@ def _from_strict_choice(output: Any, schema: Schema, root: Schema) -> Any:
         resolved_schema = _resolve_refs(choice, root)
         if isinstance(output, dict):
             properties = resolved_schema.get("properties", {})
-            is_match = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
+            is_match = properties and output.keys() <= properties.keys() and _has_allowed_values(output, properties)
         elif isinstance(output, list):
             is_match = "array" in _types(resolved_schema)
         elif isinstance(output, str):
@@ -217,7 +217,7 @@ def _from_strict_choice(output: Any, schema: Schema, root: Schema) -> Any:
     return output
 
 
-def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
+def _has_allowed_values(output: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
     """Check whether each field has an allowed value, if its property restricts the values."""
     for name, part in properties.items():
         allowed_values = [part["const"]] if "const" in part else part.get("enum")
