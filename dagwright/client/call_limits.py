@@ -55,13 +55,13 @@ class Limit:
 
 
 async def set_limit(client: TemporalClient, subject: str, limit: str, tools: KnownTools, *, by: str | None) -> Limit:
-    """Set a limit at run time; it overrides the limit that workers declare.
+    """Set a limit at run time; the new limit overrides the limit that workers declare.
 
     Returns:
         The new limit, without its current usage.
 
     Raises:
-        CommandRejected: the subject or the limit is invalid, or there is no such tool, or its calls cannot wait.
+        CommandRejected: the subject or the limit is invalid, there is no such tool, or calls of the tool cannot wait.
     """
     try:
         parsed_limit, parsed_subject = parse_limit(limit), parse_subject(subject)
@@ -78,7 +78,8 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
     """Remove the limit that was set at run time; then the declared limit applies again.
 
-    If no limit was set at run time, remove the declared limit. It applies again as soon as a worker declares it.
+    If no limit was set at run time, remove the declared limit; this limit applies again as soon as a worker declares
+    it.
 
     Raises:
         CommandRejected: the subject is invalid.

@@ -64,7 +64,7 @@ class WrongEventLoop(DagwrightError, RuntimeError):
 class Client:
     """A connection to a Temporal server, to start runs there and to work with them.
 
-    Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
+    Create a client with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
     connected in. `SyncClient` is the client for code without an event loop.
 
     Every method raises `ClientClosed` if the client is closed, `WrongEventLoop` if the client was connected in another
@@ -420,7 +420,7 @@ class Client:
         return await read_limits(self._services.connection.client)
 
     def session(self, session_id: str) -> Session:
-        """Return the handle of a session; its first turn creates it.
+        """Return the handle of a session. The first turn creates the session.
 
         Raises:
             SessionIdInvalid: no session can have this ID.

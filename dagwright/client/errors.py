@@ -4,7 +4,7 @@ from dagwright.core.errors import DagwrightError
 
 
 class RunIdInUse(DagwrightError):
-    """A run with this ID was started with another plan or other inputs."""
+    """A run with this ID was started with another plan, other inputs or another model."""
 
 
 class SessionNotFound(DagwrightError):

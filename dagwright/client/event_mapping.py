@@ -30,8 +30,8 @@ from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, fa
 if TYPE_CHECKING:
     from dagwright.history.run_view import HistorySnapshot, RunView
 
-_MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
-_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
+_STATUSES_THAT_MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
+_NOT_STARTED_STATUSES = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     if may_have_waited:
         waiting_status = NodeStatus.WAITING
         states = {
-            task: state._replace(status=waiting_status) if state.status in _MAY_WAIT else state
+            task: state._replace(status=waiting_status) if state.status in _STATUSES_THAT_MAY_WAIT else state
             for task, state in states.items()
         }
     facts = facts_of(snapshot.scheduler, ())
@@ -79,7 +79,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
         task_states=states,
         recorded_states=recorded_states,
         started_ids={
-            task for task in started_tasks(snapshot.scheduler) if recorded_states[task][0] not in _NOT_STARTED
+            task for task in started_tasks(snapshot.scheduler) if recorded_states[task][0] not in _NOT_STARTED_STATUSES
         },
         request_ids={*facts.open_requests, *facts.closings},
         closed_request_ids={*facts.closings},
@@ -233,7 +233,7 @@ class EventMapper:
         previous_state, reported_state.task_states[task] = reported_state.task_states.get(task), state
         previous_recorded_state = reported_state.recorded_states.get(task)
         reported_state.recorded_states[task] = recorded_state
-        if facts.history_status in _NOT_STARTED:
+        if facts.history_status in _NOT_STARTED_STATUSES:
             reported_state.started_ids.discard(task)
         else:
             is_restart = (

@@ -98,7 +98,7 @@ class EventStream:
     async def _rest_of_moment(
         self, reader: RunReader, mapper: EventMapper, cursor: SubscriptionCursor
     ) -> list[AnyRunEvent]:
-        """Return the events of the moment at which the client stopped, without the durable events it has received."""
+        """Return the events of the moment at which the client stopped, except the durable events that it received."""
         snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
         moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._with_cursors(moment_events, cursor, skipped_count=self._cursor.partial_count)]

@@ -25,7 +25,7 @@ class ListCursor:
     """The position in a list directly after one execution.
 
     Args:
-        closed_at: when the execution ended, in nanoseconds since the epoch; `None` if it is open.
+        closed_at: when the execution ended, in nanoseconds since the epoch; `None` for an open execution.
         started_at: when the execution started, in nanoseconds since the epoch.
         execution_id: Temporal's run ID of the execution.
     """

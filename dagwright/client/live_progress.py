@@ -22,7 +22,7 @@ _MAX_SMALL_GRAPH_NODES = 150
 """Graphs with more nodes are large."""
 _TICK_S = 1.0
 """Interval at which durations are redrawn if nothing else changes."""
-_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
+_NOT_STARTED_STATUSES = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 class WatchedRun(Protocol):
@@ -136,7 +136,7 @@ class LineView:
         """Write the changes since the previous drawing."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
-            if state[0] in _NOT_STARTED or self._displayed_states.get(node.id) == state:
+            if state[0] in _NOT_STARTED_STATUSES or self._displayed_states.get(node.id) == state:
                 continue
             self._displayed_states[node.id] = state
             duration = duration_text(node) if state[0].is_final else ""

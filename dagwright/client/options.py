@@ -37,7 +37,7 @@ class SharedRunOptions(TypedDict, total=False):
         approve_plan: request approval of the plan before it runs.
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
-        title: title of the run in lists, if the plan has none.
+        title: title of the run in lists, if the plan has no title.
         fairness_key: name of a group of runs, 1 to 64 bytes. The groups share the slots of the workers.
         fairness_weight: share of the group relative to other groups, 0.001 to 1,000; 1 by default.
     """
@@ -92,7 +92,7 @@ class RequestOptions(SharedRunOptions, total=False):
         max_rounds, worker_timeout, synthesis: options of the profile `rounds`.
         context: option of the profile `intents`: name that the text may use -> entity `{"id", "name", "kind"}`.
         confidence: option of the profile `intents`, 0 to 1; intents with a lower confidence need approval.
-        plan_only: end with the plan and do not run it.
+        plan_only: end the run when the model has written the plan, and do not run the plan.
         output_schema: JSON Schema of the answer.
     """
 

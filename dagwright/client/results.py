@@ -48,7 +48,7 @@ class UnloadedValue:
     """Placeholder of a value that was not loaded.
 
     Args:
-        reason: why the value was not loaded, and how to read it.
+        reason: why the value was not loaded, and how to read the value.
         preview: first characters of the value.
     """
 

@@ -310,7 +310,7 @@ class Run:
         return await self._send(Command.set_policy(read_policy(policy).to_json()), CommandAuthor(by))
 
     async def limits(self) -> Mapping[str, Any]:
-        """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
+        """Return `max_parallel`, `deadline` (a time, or `None`), and `budget` if the run has a budget."""
         scheduler = await read_scheduler(self._services.runs.reader(self._id))
         deadline_at = scheduler.features.deadline.deadline.at
         return {**limits_to_json(scheduler), "deadline": None if deadline_at is None else utc_datetime(deadline_at)}

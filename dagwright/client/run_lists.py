@@ -277,7 +277,7 @@ def _started_at(execution: WorkflowExecution, memo: Mapping[str, Any]) -> float:
 
 
 async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Return the memo of a run; empty if it cannot be decoded, so that one damaged run does not hide all others."""
+    """Return the memo of a run; an empty memo if decoding fails, so that one damaged run does not hide all others."""
     try:
         return await execution.memo()
     # Catch all exceptions: other programs may write any memo, and a codec may fail in any way.

@@ -22,7 +22,7 @@ class Explanation:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
         chain: reasons of the node and of all nodes that it depends on, down to the root causes.
-        omitted: number of reasons that were omitted because a report has a limited number of them.
+        omitted: number of reasons that were omitted because a report lists a limited number of reasons.
         error: why the run failed.
     """
 

@@ -47,7 +47,7 @@ class RunTools:
         """Publish the agent cards of the tools, and return the tools that nodes can call: tool name -> declaration.
 
         Args:
-            nodes: as in a plan; unknown tools that they name are read from the tool directory.
+            nodes: as in a plan. Tools that the nodes name and that are not known here are read from the tool directory.
 
         Raises:
             RunNotFound: there is no such run.

@@ -210,7 +210,7 @@ class Runs:
     ) -> tuple[list[RunSummary], ListCursor | None]:
         """Return a page of the runs, without sub-plans, and the cursor of the next page; `None` after the last page.
 
-        A page before the last may have fewer runs than `limit`, even none.
+        A page before the last page may have fewer runs than `limit`, or be empty.
 
         Args:
             after: where the page starts; `None` for the newest run.
@@ -271,7 +271,11 @@ class Runs:
         return self._client
 
     async def used_up_budget_text(self, owner: str) -> str | None:
-        """Return why runs of an owner may call no model today; `None` if they may, or if this is unknown."""
+        """Return why runs of an owner may call no model today.
+
+        Returns:
+            `None` if the runs may call models, or if the usage of the owner is unknown.
+        """
         usage = await read_usage(self._client, LimitSettings(Subject("owner", owner)))
         return usage.used_up_reason
 

@@ -315,7 +315,7 @@ class Sessions:
             id=session_workflow_id(session_name),
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            search_attributes=self._attributes(session_name),
+            search_attributes=self._search_attributes(session_name),
             static_summary=summary_of(f"session {session_name}"),
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             priority=fair_priority(encoded_start.fairness),
@@ -417,7 +417,7 @@ class Sessions:
         except ValueError as error:
             raise SessionNotFound(f"the session {session_name!r} cannot be read: {error}") from None
 
-    def _attributes(self, session_name: str) -> TypedSearchAttributes:
+    def _search_attributes(self, session_name: str) -> TypedSearchAttributes:
         pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(session_name))]
         title = SearchAttributePair(TITLE, keyword(f"session {session_name}"))
         return TypedSearchAttributes([*pairs, title] if self._has_search_attributes else [])

@@ -34,7 +34,8 @@ class RunStartOptions:
     Args:
         deadline_s: time limit of the whole run, in seconds.
         policy: which calls require approval; the default depends on the author of the plan: a person or a model.
-        needs_approval: whether the plan, such as one that a model wrote, must be approved before its first tool call.
+        needs_approval: whether a person must approve the plan before its first tool call, such as a plan that a model
+            wrote.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
@@ -61,9 +62,10 @@ class StartRequest:
 
     Args:
         source: JSON of the plan as it was written, with its dialect and context. A run with the same ID must have the
-            same source. If it is `None`, compiled plans are compared; they also differ if tools differ.
+            same source. If the source is `None`, the compiled plans are compared; compiled plans also differ if their
+            tools differ.
         run_id: ID of the run; `None` generates an ID.
-        title: title in lists if the plan has none, such as the name of its file.
+        title: title in lists if the plan has no title, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
         tools: values of `--tools` and `--agents`, stored in the memo of the run.
     """

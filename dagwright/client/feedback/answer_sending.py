@@ -197,7 +197,7 @@ async def answer_request(feedback: "FeedbackClient", run_id: str, request_id: st
 
 
 async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
-    """Return the next request of a `lookup` node after the answer; `None` if the node opens none.
+    """Return the next request of a `lookup` node after the answer; `None` if the node opens no other request.
 
     A `lookup` node opens another request if nothing matches the answer. The run's reply to the answer does not contain
     that request.

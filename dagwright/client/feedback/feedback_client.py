@@ -152,7 +152,7 @@ class FeedbackClient:
             raise RunClosed(f"the run {run_id!r} has ended") from None
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
-        """Return the next request that a lookup opens after the answer to a request; `None` if it opens none.
+        """Return the next request that a lookup opens after the answer to a request; `None` without a next request.
 
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
@@ -237,8 +237,8 @@ def following_request(view: RunView, request_id: str) -> Request | Literal["none
     """Return the request that a lookup opens after the answer to a request.
 
     Returns:
-        `None` while the lookup may still open a request; `none_follows` if it opens none, or if the answered request
-        belongs to another tool, which may run for hours.
+        `None` while the lookup may still open a request; `none_follows` if the lookup opens no more requests, or if the
+        answered request belongs to another tool, which may run for hours.
     """
     scheduler, task_id = view.scheduler, task_id_without_number(request_id)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
