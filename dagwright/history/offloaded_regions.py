@@ -207,7 +207,7 @@ class _OffloadedRegion:
     # Records of the nodes.
 
     def _record_in_run(self, node_id: str) -> Record | None:
-        """Return the record of a node in the run. It may have more data than the store, such as why the node waits."""
+        """Return the record of a node in the run, which may have data that the store lacks, such as a wait reason."""
         number = self._scheduler.state.number_of(node_id)
         return None if number is None else self._scheduler.records[number]
 

@@ -1,6 +1,6 @@
 """Grouping of events by the workflow task that handled them, in the order in which the workflow received them.
 
-The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). The
+The workflow receives the signals first, then the updates, then all other events (measured; docs/decisions/0026). The
 history records an accepted update directly after the end of the workflow task that handled the update. Therefore a
 batch is complete as soon as the history continues with an event of another type.
 """
@@ -29,7 +29,7 @@ class EventBatch:
     Args:
         at: start of the workflow task, by the clock of the workflow.
         history_use: use of the history at that time.
-        events: signals, then the other events, each in order.
+        events: the signals in order, then all events other than messages in order.
         updates: updates that the workflow task handled.
         has_cancel_request: whether the workflow task received Temporal's own cancel request, which is not in `events`.
     """
@@ -98,7 +98,10 @@ class EventBatches:
 
 
 def read_argument(payloads: Sequence[Payload]) -> Any:
-    """Return the single argument of a run or message; for several arguments, return a list of nulls.
+    """Return the argument of a run or message.
+
+    Returns:
+        `None` if there is no argument; a list of nulls, which is never valid, if there are several arguments.
 
     Raises:
         MessageInvalid: the argument is not JSON.
