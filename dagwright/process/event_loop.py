@@ -23,7 +23,7 @@ docs/decisions/0023 describes the effect of this setting and of the thresholds i
 GARBAGE_THRESHOLDS = 50_000, 20, 5
 """Allocations between garbage collections. A large region has a million live objects: with Python's default of 700 the
 collector scans them again and again, which stops all threads and took half of the time to read a region. A full
-collection runs after 5 million allocations, because only it frees runs that have ended.
+collection runs after 5 million allocations, because only a full collection frees runs that have ended.
 """
 
 

@@ -17,8 +17,8 @@ import structlog
 
 CHECK_INTERVAL_S = 1.0
 BLOCKED_AFTER_S = 2.0
-"""The watchdog logs a loop that has been blocked for at least this long. It checks the loop once per second, so it may
-notice this a second later.
+"""The watchdog logs a loop that has been blocked for at least this long. The watchdog checks the loop once per second,
+so the log line may appear one second later.
 
 The shortest heartbeat timeout is 3 s, counted from the last heartbeat of a call. A call may therefore time out before
 the log line.

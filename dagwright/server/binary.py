@@ -56,7 +56,7 @@ async def get_binary(cache_home: Path, *, preferred_version: str | None) -> Bina
         preferred_version: version of the server that created the state; a program of this version is preferred.
 
     Raises:
-        ServerUnreachable: there is no program, and none can be installed.
+        ServerUnreachable: there is no program, and it cannot be installed.
     """
     cached_path = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
     program_path = shutil.which("temporal")

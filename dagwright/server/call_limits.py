@@ -91,7 +91,7 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
 
 
 async def declare_limit(client: Client, subject: Subject, limit: CallLimit | None, *, task_queue: str) -> None:
-    """Set or remove the limit that workers declare; a limit set at run time still overrides it."""
+    """Set or remove the limit that workers declare; a limit set at run time still overrides the declared limit."""
     await _configure(client, subject, {"declared_limit": None if limit is None else str(limit)}, task_queue=task_queue)
 
 

@@ -195,7 +195,7 @@ class LocalServer:
         return record.program if record is not None else None
 
     def worker(self, name: str) -> Daemon:
-        """Return the background worker with this name (letters, digits, `-`). `LocalServer.stop` stops it too."""
+        """Return the background worker with this name (letters, digits, `-`). `LocalServer.stop` also stops workers."""
         return Daemon(self._folder / "workers", name)
 
     def workers(self) -> list[Daemon]:
@@ -265,12 +265,12 @@ class LocalServer:
             return False
 
     def _has_holders(self) -> bool:
+        """Return whether a command holds the server; remove the files of commands that were killed."""
         has_holder = False
         for path in sorted((self._folder / "holders").glob("*")):
             if is_locked(path):
                 has_holder = True
             else:
-                # The command was killed before it could remove its file.
                 path.unlink(missing_ok=True)
         return has_holder
 

@@ -74,7 +74,11 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
 
 
 async def published_store(client: Client, task_queue: str) -> StoreIdentity | None:
-    """Return the published store of a task queue; `None` if no store is published, or the client may not read it."""
+    """Return the published store of a task queue.
+
+    Returns:
+        `None` if no store is published, or if the client has no permission to read the note.
+    """
     try:
         note = await find_open_workflow(client, _note_id(task_queue))
     except RPCError as error:

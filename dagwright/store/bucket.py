@@ -1,8 +1,8 @@
 """A payload store in a bucket of Amazon S3 or a compatible service: one object per payload.
 
-boto3 finds credentials, region, endpoint and all other settings. It is imported at its first use. The age of a payload
-counts from the last-modified time of its object. Therefore `put` always writes the object, which also repairs damaged
-content.
+boto3 finds credentials, region, endpoint and all other settings; the first use of the store imports boto3. The age of a
+payload counts from the last-modified time of its object. Therefore `put` always writes the object, which also repairs
+damaged content.
 Cache entries are objects `cache/…` whose metadata contains the expiry time.
 """
 
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 _MAX_CONCURRENT_REQUESTS = 16
 """Concurrent requests; they wait for the network, not for a processor."""
-_ATTEMPTS = 5
-"""Attempts of one request, in addition to Temporal's retries. A result is stored after the effect of the tool, so a
-short network failure must not fail the attempt of the tool."""
+_MAX_ATTEMPTS = 5
+"""Maximum number of attempts of one request; Temporal's retries are additional. A result is stored after the effect of
+the tool, so a short network failure must not fail the attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
@@ -179,7 +179,7 @@ class BucketStore:
             try:
                 expires_at = datetime.fromtimestamp(float(head["Metadata"][_EXPIRES_AT]), UTC)
             except (KeyError, ValueError, OverflowError):
-                # The object was copied without its metadata: treat it as expired since it was written.
+                # The object was copied without its metadata: treat the entry as expired since the object was written.
                 expires_at = head["LastModified"].astimezone(UTC)
             return CacheEntry(key, head["ContentLength"], expires_at)
 
@@ -280,7 +280,7 @@ class BucketStore:
                     connect_timeout=_CONNECT_TIMEOUT_S,
                     read_timeout=_READ_TIMEOUT_S,
                     max_pool_connections=_MAX_CONCURRENT_REQUESTS,
-                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                    retries={"mode": "standard", "total_max_attempts": _MAX_ATTEMPTS},
                 )
                 self._cached_client = boto3.Session().client("s3", config=config)
             return self._cached_client

@@ -49,12 +49,12 @@ class Worker:
     with `DAGWRIGHT_LOG_LEVEL` and `DAGWRIGHT_LOG_FORMAT`.
 
     Args:
-        client: a connected client; closing it closes the worker.
+        client: a connected client; closing the client closes the worker.
         tools: functions decorated with `@tool`, declared activities, modules, module names, or files (.py with tools,
             .json with MCP servers).
         agents: agent cards, or files of agents.
-        task_queue: queue of these tools and agents; by default one for each module or file. Runs are served on this
-            queue and on the queue of the settings.
+        task_queue: queue of these tools and agents; by default, each module or file has its own queue. Runs are served
+            on this queue and on the queue of the settings.
 
     Raises:
         ToolLoadError: an object is not a tool or an agent, or two objects have the same name.

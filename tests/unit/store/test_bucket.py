@@ -69,7 +69,7 @@ async def test_unusable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
             "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    monkeypatch.setattr("dagwright.store.bucket._ATTEMPTS", 1)
+    monkeypatch.setattr("dagwright.store.bucket._MAX_ATTEMPTS", 1)
     with pytest.raises(StoreUnavailable, match=r"does not respond: .*; check the network and AWS_ENDPOINT_URL_S3"):
         await open_store("s3://payloads/x").get(REF)
 
