@@ -75,7 +75,7 @@ ACTIVE_RUN_TIMEOUT_S = 3.0
 
 _HISTORY_FILE = "chat-history"
 _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
-_QUIT = ("/quit", "/exit", "/bye")
+_QUIT_COMMANDS = ("/quit", "/exit", "/bye")
 
 
 def chat(arguments: ChatArguments, output: Output) -> int:
@@ -197,7 +197,7 @@ class Chat:
                 self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
                 continue
             chat_input = ChatInput("/quit", "") if line is None else parse_input(line)
-            if chat_input.command in _QUIT:
+            if chat_input.command in _QUIT_COMMANDS:
                 break
             if chat_input.command is not None:
                 ends_at_next_interrupt = not await self._run_interruptible(self._run_command(chat_input))
@@ -211,7 +211,7 @@ class Chat:
         return ExitCode.COMPLETED if self._output.can_ask else first_error_code
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
+        """Run work that the user can interrupt; return false if Ctrl-C interrupted the work."""
         work_task = asyncio.create_task(work)
         if self._output.can_ask:
             self._interrupt_handling.on_next_interrupt = work_task.cancel
@@ -346,7 +346,7 @@ class Chat:
         run_id = new_run_id()
         self._interrupt_handling.text = continues_message(run_id)
         try:
-            # Starting a turn is idempotent by its run ID, so it can be retried.
+            # The start of a turn is idempotent by its run ID, so the start can be retried.
             codes.append(await self._run_with_retries(lambda: self._run_turn(run_id, message)))
         except CommandError as error:
             codes.append(error.status.exit_code)

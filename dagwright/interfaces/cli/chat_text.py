@@ -82,8 +82,8 @@ def continue_hint(name: str, options: Sequence[str] = ()) -> str:
     """Return a hint with the command that continues a session.
 
     Args:
-        options: options of the chat. A session stores no options: without them, the next message would use another
-            planner and other tools.
+        options: options of the chat. A session stores no options: without these options, the next message would use
+            another planner and other tools.
     """
     command = shlex.join(["dagwright", "chat", "--session", name, *options])
     return f"continue it later: {one_line(command, limit=_MAX_COMMAND_CHARACTERS)}"

@@ -43,7 +43,9 @@ from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset, references_of
 
 _RUN_EVENTS = 5
+"""Events of a run without nodes: its start, its first workflow task (three events) and its end."""
 _CALL_EVENTS = 3
+"""Events of a call: scheduled, started, completed."""
 _SUB_PLAN_EVENTS = 4
 """Events of a sub-plan: start initiated, started, signal of its end, closed."""
 _LEVEL_EVENTS = 3

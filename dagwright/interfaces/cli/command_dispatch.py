@@ -74,7 +74,7 @@ def command(
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
-    """Return the parameter for a field. Typer reads repeated values as a list, or as `None` if there are none."""
+    """Return the parameter for a field. Typer passes the values of a repeatable option as a list, or `None`."""
     is_required = default is MISSING
     if get_origin(hint.__origin__) is Sequence:
         (option,) = hint.__metadata__

@@ -126,7 +126,7 @@ def feedback(answer_arguments: AnswerArguments, output: Output) -> int:
     """Answer a request of a run and report the outcome.
 
     Returns:
-        0 if the answer was accepted; 2 if it was rejected or the run has ended.
+        0 if the run accepted the answer; 2 if the run rejected the answer or has ended.
 
     Raises:
         CommandError: the options give no answer, or the request is ambiguous.
@@ -220,7 +220,8 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
     """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
-        CommandError: the named request is not open, no request is open, or several are open and none is named.
+        CommandError: the named request is not open, no request is open, or the user named none of several open
+            requests.
     """
     run_text = f"the run {answer_arguments.run_id!r:.200}"
     try:

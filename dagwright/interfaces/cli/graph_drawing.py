@@ -32,8 +32,8 @@ _MAX_LINE_CHARACTERS = 60
 Graph = Mapping[str, Any]
 """`graph --format json`: {"nodes": [{"node_id", "title", "status", "tool"}], "edges": [[from, to]]}.
 
-A node that represents several nodes has their states in `states`. A node in a group has the name of the group in
-`group`."""
+In a large graph, a drawn node may represent several nodes of the run; then `states` has the number of nodes per state.
+A node in a group has the name of the group in `group`."""
 
 
 def mermaid(graph: Graph) -> str:

@@ -116,7 +116,10 @@ def _omitted_lines(page: InboxPage) -> list[str]:
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
-    """Return a note if runs are open but no worker serves them: such runs open no requests, so the inbox lacks them."""
+    """Return a note if runs are open but no worker serves them.
+
+    Such runs open no requests until a worker serves them, so the inbox may be incomplete.
+    """
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None

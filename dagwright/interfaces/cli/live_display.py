@@ -37,6 +37,7 @@ _QUESTION_ROWS = 4
 _MAX_ROWS_PER_OPTION = 2
 _INDENT = "  "
 _MIN_WIDTH = 20
+"""Minimum number of columns to which a text is wrapped, even on a narrower terminal."""
 _MIN_OPTION_ROWS = 2
 """Minimum number of lines for the options of a request."""
 _ANSWER_HEIGHT_DIVISOR = 3

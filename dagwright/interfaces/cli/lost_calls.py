@@ -1,7 +1,7 @@
 """Detect that the worker of a call has died, without waiting for the heartbeat timeout.
 
 The identity of a worker names its process and machine. Only workers of this machine are checked: the kernel reports
-whether their process is alive.
+whether the process of a worker is alive.
 """
 
 import time

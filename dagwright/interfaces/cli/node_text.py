@@ -84,7 +84,7 @@ def failed_items_text(failure: Mapping[str, Any]) -> str:
 
 
 def has_default_result(node: Mapping[str, Any]) -> bool:
-    """Return whether the call of a node failed and the node completed with the default value of its plan."""
+    """Return whether the call of a node failed and the node completed with the default value in the plan."""
     return node["status"] == "completed" and bool(node["error"])
 
 

@@ -84,7 +84,7 @@ async def _read_line() -> str | None:
 
 
 async def _edit_plan(plan: Any, output: Output) -> Any:
-    """Let the user edit the plan in a file; return the edited plan, `None` if it is unchanged or unreadable."""
+    """Let the user edit the plan in a file; return the edited plan, or `None` for an unchanged or unreadable file."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     with TemporaryDirectory(prefix="dagwright-") as folder:
         file = Path(folder) / "plan.json"

@@ -1,6 +1,6 @@
 """Read plans and values of the command line: files, standard input, KEY=VALUE.
 
-This module must not import Temporal, because `check` works without it.
+This module must not import Temporal, because `check` works without Temporal.
 """
 
 import json

@@ -68,7 +68,7 @@ def _follow_run_with_missing_tools(
 ) -> int:
     """Follow the existing run of a plan whose tools have since been renamed or removed.
 
-    The plan is rejected if it has problems other than missing tools, or if it has no run.
+    The plan is rejected if it has problems other than missing tools, or if no run of the plan exists.
     """
     if arguments.run_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
         print_problems(arguments, invalid, output)
@@ -99,7 +99,7 @@ def _follow_run_with_missing_tools(
 
 
 def default_title(arguments: RunArguments) -> str | None:
-    """Return the title for the run of a plan that has none: the file name; `None` for standard input."""
+    """Return the title for the run of a plan without a title: the file name; `None` for standard input."""
     return None if arguments.plan == STANDARD_INPUT else Path(arguments.plan).name
 
 

@@ -84,7 +84,7 @@ def _print_rounds_and_output(document: Mapping[str, Any], output: Output, *, wri
     A run of intents has no answer: the explanation of the model and the results are written instead.
 
     Args:
-        write: writes the output if it is a text; by default, `output.print` does.
+        write: writes an output that is a text; `output.print` by default.
     """
     round_lines = [*final_round_lines(document)]
     for line in round_lines:

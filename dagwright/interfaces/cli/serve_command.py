@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 
 def serve(arguments: ServeArguments, output: Output) -> int:
-    """Serve the HTTP API until SIGINT or SIGTERM; write the address of the API when it is ready.
+    """Serve the HTTP API until SIGINT or SIGTERM; write the address of the API when the API is ready.
 
     Raises:
         CommandError: the address is not available.
