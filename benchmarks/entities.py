@@ -28,7 +28,9 @@ from dagwright_onboarding.names import name_key
 
 PARTIES = 1_000_000
 SEARCHES = 200
+"""Number of searches of each kind."""
 GOAL_MS = 100.0
+"""Goal of the 95th percentile of each kind of search."""
 SEED = 7
 
 _RESULTS = Path(__file__).resolve().parent / "results"
@@ -62,6 +64,7 @@ def _random_words(generator: random.Random, count: int) -> list[str]:
 
 
 def _skewed_choice(generator: random.Random, words: list[str]) -> str:
+    """Choose a word; a word is chosen more often than the words after it."""
     return words[int(len(words) * generator.random() ** 3)]
 
 

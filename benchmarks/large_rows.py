@@ -21,6 +21,7 @@ PURE_GOAL_S = 60.0
 ORDINARY_NODES = 20_000
 MAP_ITEMS = 100_000
 COST_RATIO = 1.5
+"""Goal of the cost of a node, compared with the cost of a node in a plan of a tenth of the size."""
 _SIZE_DIVISOR = 10
 _TIMEOUT_S = 3_600.0
 

@@ -25,15 +25,19 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_LARGE = 100_000
 PURE_SMALL = 10_000
+"""Numbers of pure nodes whose costs are compared."""
 PURE_LARGE_GOAL_S = 5.0
 PURE_LARGE_GOAL_EVENTS = 500
 PURE_COST_RATIO = 1.5
+"""Goal of the cost of a node, compared with the cost of a node in the smaller plan."""
 ACTIVATION_GOAL_S = 0.5
 MIXED_RATIO = 1.2
+"""Goal of the makespan of slow nodes next to pure nodes, compared with the slow nodes alone."""
 SIGNAL_GOAL_S = 0.5
 RECOVERY_GOAL_S = 5.0
 WATCHERS = 100
 WATCHERS_RATIO = 1.2
+"""Goal of the time of a run with `WATCHERS` watchers, compared with one watcher."""
 _REPETITIONS = 3
 
 Tools = Mapping[str, ToolDeclaration]

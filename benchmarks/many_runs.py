@@ -52,6 +52,7 @@ LAYERS, WIDTH = 5, 4
 NODES = LAYERS * WIDTH
 TIME_RATIO = CPU_RATIO = 1.10
 BYTES_RATIO = 1.25
+"""Goals of Dagwright, compared with the hand-written workflow."""
 MEDIAN_END_SHARE = 0.6
 """Half of the runs must end within this share of the total time. If all runs ended together, the share would be 1."""
 DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand-written"

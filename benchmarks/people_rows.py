@@ -20,7 +20,9 @@ from dagwright.core.boundary import wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 
 ANSWER_RATIO = 2.0
+"""Goal of the delay after an answer, compared with the delay between two nodes."""
 WATCHED_RATIO = 2.0
+"""Goal of the delay after an answer with many watchers, compared with the delay without watchers."""
 _ANSWERS = 40
 _PAUSE_S = 0.02
 

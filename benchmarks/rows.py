@@ -30,6 +30,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.toolset.toolset import load_toolset
 
+# Goals. A ratio compares Dagwright with the hand-written workflow.
 TIME_RATIO = 1.10
 SMALL_TIME_RATIO = 1.15
 """Goal for small graphs, in which the work before the first call matters."""
@@ -37,7 +38,9 @@ PURE_WIDE_RATIO = 20.0
 PURE_CHAIN_RATIO = 10.0
 EVENTS_RATIO = 1.05
 MAKESPAN_RATIO = 1.35
+"""Goal of the makespan, compared with the critical path."""
 SERVER_RATIO = 3.0
+"""Goal of the time on a default server, compared with the time on Dagwright's server."""
 SERVER_CPU_RATIO = 1.2
 START_UP_GOAL_S = 1.5
 CHECK_GOAL_S = 5.0
@@ -69,6 +72,7 @@ _SHAPES = {
     _CHAIN: (Shape(shapes.chain, "ChainBaseline"), TIME_RATIO),
     "10 layers x 20": (Shape(shapes.layers, "LayersBaseline"), SMALL_TIME_RATIO),
 }
+"""Name of a graph -> the graph, and the goal of the ratio of times."""
 _WIDE_FAN, _WIDE_LAYER = shapes.WIDE_FAN_WIDTH, shapes.WIDE_LAYER_WIDTH
 _WIDE_SHAPES = {
     "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE_FAN), "FanOutBaseline", (_WIDE_FAN,)),
@@ -91,6 +95,7 @@ _BATCH_SHAPES = {
     _CHAIN: (Shape(lambda: shapes.chain(tool=_BATCH_TOOL), "ChainBaseline"), 0.12),
     "fan-out 1-200-1": (Shape(lambda: shapes.fan_out(tool=_BATCH_TOOL), "FanOutBaseline"), 0.2),
 }
+"""Name of a graph -> the graph, and the goal of Dagwright's time in seconds."""
 _STRAGGLERS_WORKFLOW = "StragglersBaseline"
 
 _MANY_RUNS = 300
@@ -101,6 +106,7 @@ RUN_TIMEOUT_S = 120.0
 """Timeout of a run; no run takes this long unless it has lost its worker."""
 
 Row = Callable[[Bench, int], Awaitable[list[Figure]]]
+"""Function that measures a row of the table: servers and clients, number of pairs -> figures."""
 
 
 @dataclass(frozen=True, slots=True)

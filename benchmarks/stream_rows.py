@@ -28,7 +28,9 @@ from dagwright.interfaces.http.run_events import node_document
 MAX_ADDED_DELAY_S = 0.25
 """Permitted additional delay at p95 compared with a reader without a gateway."""
 ANSWER_RATIO = 2.0
+"""Goal of the delay after an answer while all streams are open, compared with the delay without streams."""
 MEMORY_RATIO = 1.1
+"""Goal of the gateway's memory at the end, compared with its memory after the streams were opened."""
 START_TIMEOUT_S = 60.0
 EVENTS_PER_S = 50
 """State changes per second in all runs together. Each node of the plans changes its state twice."""

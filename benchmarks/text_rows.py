@@ -107,6 +107,7 @@ async def _gateway(bench: Bench, model_server: ModelServer) -> AsyncIterator[Asy
 
 async def _read(client: AsyncOpenAI, model_server: ModelServer, model_name: str) -> ReadDelays:
     """Send one request and read the response to its end."""
+    # In a run, the model writes its answer as JSON, and the client receives only the text in it.
     prefix, received_characters, arrivals = (
         "" if model_name == DIRECT_MODEL else '{"answer": "',
         0,

@@ -39,6 +39,7 @@ from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, step
 from dagwright.toolset.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
+"""Number of sequential questions, of concurrent questions in a batch, and of rounds for each question."""
 ANSWER = "It is so."
 GAP_RATIO = 2.0
 """Maximum ratio of a gap around the planner to an ordinary dispatch in the same run."""
