@@ -30,7 +30,7 @@ PARTIES = 1_000_000
 SEARCHES = 200
 """Number of searches of each kind."""
 GOAL_MS = 100.0
-"""Goal of the 95th percentile of each kind of search."""
+"""Goal for the 95th percentile of each kind."""
 SEED = 7
 
 _RESULTS = Path(__file__).resolve().parent / "results"

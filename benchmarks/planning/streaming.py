@@ -50,8 +50,8 @@ from dagwright.toolset.toolset import load_toolset
 SIZES = (3, 6, 9)
 REPEATS = 3
 STREAMED, WHOLE, TURNS = WAYS = ("streamed", "whole", "turns")
-"""Ways to handle a request: a plan that starts while the model writes it, a plan that starts when it is complete, and an
-agent that calls one tool per turn."""
+"""Ways to handle a request: a plan that starts while the model writes it, a plan that starts when it is complete, and
+an agent that calls one tool per turn."""
 _REQUEST_TEXT = "Compare the rents of flats with two rooms in some cities."
 _TOOLS_FILE = str(Path(slow_tools.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
