@@ -86,8 +86,8 @@ class CallBatchResult:
 
     Args:
         call_ends: calls that have ended with a result, in order.
-        detached_failures: ID of each call that the run must send again as a separate activity -> encoded failure of
-            the call; `None` if the call is slow or was not made.
+        detached_failures: ID of each call that left the batch without a result, and needs a separate activity ->
+            encoded failure of the call; `None` if the call is slow or was not made.
         separate_tools: tools whose next calls should be separate activities.
     """
 

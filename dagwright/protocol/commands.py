@@ -267,7 +267,7 @@ class CommandHandler:
         return command_id in self._accepted_ids
 
     def reject_further_commands(self) -> None:
-        """Reject all commands from now on, because all nodes of the run have ended and only the report is missing.
+        """Reject all commands from now on: the run has ended, and its workflow only sends notifications and reports.
 
         This must be called in the workflow task in which the run ended, after all messages of that task.
         """

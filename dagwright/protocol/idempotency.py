@@ -19,8 +19,8 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
         path: typed path from the root run: `[["node", id], ["item", key], …]`.
         generation: increased only when a person requests the effect again.
 
-    Replay: the key stays the same after attempts, crashes, continue-as-new and resets, so no argument may depend on
-    the number of any of these events.
+    Replay: the key stays the same after another attempt, a crash, continue-as-new or a reset, so no argument may change
+    through any of these events.
     """
     digest = hashlib.sha256(pydantic_core.to_json([scope, path, generation])).digest()
     return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_ENCODED_CHARACTERS]
