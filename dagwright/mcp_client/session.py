@@ -162,7 +162,8 @@ class McpSession:
             answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=params_meta)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
-                # The standard error of the server is a separate stream, and its last lines may arrive later.
+                # The standard error of the server is a separate stream. Its last lines may arrive after the connection
+                # has closed.
                 await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
             raise self._to_tool_error(error, http_response) from None
         except (RuntimeError, ValidationError) as error:
@@ -234,7 +235,7 @@ class McpSession:
             async with client.listen(tools_list_changed=True) as events:
                 async for _ in events:
                     self.has_changed_tools = True
-        # The subscription was lost, so later changes were missed.
+        # The subscription was lost, so changes after the loss were missed.
         self.has_changed_tools = True
 
     async def _handle_message(self, message: IncomingMessage) -> None:
