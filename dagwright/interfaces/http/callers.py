@@ -66,7 +66,7 @@ class Caller:
 
     @property
     def answerable_requests(self) -> MayAnswer:
-        """Requests that the caller may answer. With a key, requests assigned to others need the scope `operate`."""
+        """Requests that the caller may answer. With a key, requests to another assignee need the scope `operate`."""
         return "all" if self.key_id is None or KeyScope.OPERATE in self.scopes else "unassigned"
 
     def can_see(self, owner: str | None) -> bool:

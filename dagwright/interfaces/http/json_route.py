@@ -103,7 +103,7 @@ class JsonRoute(APIRoute):
 def value_count_bound(body: bytes, *, max_values: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing the text.
 
-    Only if the text certainly has more than `max_values` values, the result may be a lower bound.
+    If the text certainly has more than `max_values` values, the result may be a lower bound instead.
 
     A `,`, `[` or `{` precedes each value except the root; in an object, the key stands between the character and the
     value. Strings may contain these characters, too. Therefore, strings are removed if the bound would otherwise exceed

@@ -123,7 +123,7 @@ async def wait_for_first_update(
 ) -> AsyncGenerator[RunUpdate, None]:
     """Wait for the first update of a run, and return all updates.
 
-    The response starts after the first update, so an earlier error can still set the HTTP status.
+    The response starts after the first update, so an error before the first update can still set the HTTP status.
 
     Raises:
         RunNotFound: there is no such run.

@@ -97,7 +97,8 @@ class RunQuota:
         self._count_times.append(count_time)
         try:
             open_count = await runs.count_open_runs(self._owner)
-            # Every pending count includes the runs started until this time, even if a newer count arrives first.
+            # The response to every pending count request includes the runs that were started until this time. The
+            # responses may arrive in another order than the requests were sent.
             included_until = min(self._count_times) - _COUNT_LAG_S
         finally:
             self._count_times.remove(count_time)
