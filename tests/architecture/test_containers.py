@@ -203,7 +203,7 @@ def _documented_file(name: str) -> str:
     return match[1]
 
 
-def test_documented_override_fits_the_compose_file(services: Services, tmp_path: Path) -> None:
+def test_documented_override_fits_the_compose_file(services: Services) -> None:
     override = yaml.safe_load(_documented_file("docker-compose.override.yml"))["services"]
     assert {*override} == {"worker", "gateway"}
     for name, service in override.items():

@@ -64,7 +64,10 @@ async def scene(private_server: LiveServer, folder: Path, points: FaultPoints) -
 
 
 def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a plan and the values of its pure nodes. Each pure node reads the two before it; an echo node is last."""
+    """Return a plan and the values of its pure nodes.
+
+    Each pure node uses the values of the two pure nodes before it. The last node is an echo node.
+    """
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):

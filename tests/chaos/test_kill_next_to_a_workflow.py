@@ -34,6 +34,6 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
         await client.get_workflow_handle("order/ship").result()
         await worker.start()
         document = bare_document(await result_within(handle, 60))
-    shipped = {"shipped": "lamp", "as": "order/ship"}
+    shipped = {"shipped": "lamp", "workflow": "order/ship"}
     assert document["nodes"] == {"ship": completed_node(shipped), "notify": completed_node({"shipped": "lamp"})}
     await check_history(await handle.fetch_history())

@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _CHAIN_LENGTH = 14
 _FATAL_NODES = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]
 _MAX_TIMER_DELAY_S = 3.0
-"""Maximum delay of a server timer on a busy machine. With the default timeout of 10 s, the test would fail."""
+"""Maximum delay of a server timer on a busy machine. `WORKFLOW_TASK_S` and this delay together are shorter than
+Temporal's default timeout of a workflow task, 10 s, so the test fails if a run has the default timeout."""
 
 
 async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
@@ -35,7 +36,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
     child = {"id": "child", "plan": {"nodes": _chain("y")}, "depends_on": [f"x{_CHAIN_LENGTH - 1}"]}
     for name in _FATAL_NODES:
         points.hold(name)
-    # Both runs also continue in new executions, which inherit the workflow task timeout.
+    # The run and the run of its sub-plan also continue in new executions, which inherit the workflow task timeout.
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "40"}):
         async with (
             live_server(tmp_path / "server") as server,

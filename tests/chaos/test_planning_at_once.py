@@ -141,7 +141,7 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     object_totals = [count.total() for count in counts_by_round]
     record_property("objects", object_totals)
     record_property("memory_mb", memory_by_round)
-    # With the last warm-up round, both halves have the same number of rounds.
+    # The last warm-up round is included, so that both halves have two rounds.
     warm_rounds = counts_by_round[WARM_UP_ROUNDS - 1 :]
     half_length = len(warm_rounds) // 2
     # Objects that are released late appear in some rounds only, while a leak also raises the minimum of the rounds.

@@ -1,4 +1,7 @@
-"""Rules that apply to every dialect with JSON documents. The module `kit` writes the documents."""
+"""Rules that apply to every dialect with JSON documents.
+
+The module `kit` writes the documents: `dialect.write({1: [], 2: [1]})` has two nodes, and node 2 depends on node 1.
+"""
 
 import itertools
 from typing import Any

@@ -77,29 +77,29 @@ def check_figures(results: EsResults) -> None:
     tables_with_shares = [table for table in tables if "share of documents" in column_names(table)]
     expected_counts = list(counts_of(results.aggregations, results.total or 0))
     assert len(tables_with_shares) == len(expected_counts) or len(tables) == MAX_TABLES
-    for table, (documents, counts) in zip(tables_with_shares, expected_counts, strict=False):
+    for table, (document_count, counts) in zip(tables_with_shares, expected_counts, strict=False):
         share_column = column_names(table).index("share of documents")
         shares = [values[share_column] for _, values in table.rows]
-        assert shares == pytest.approx([100 * count / documents for count in counts], abs=1e-5)
+        assert shares == pytest.approx([100 * count / document_count for count in counts], abs=1e-5)
         for _, values in table.summary_rows:
             assert 0 < values[share_column] <= 100  # type: ignore[operator] # a number, as in each row of sums
         has_sums = any(name.startswith("share of ") for name in column_names(table)[share_column + 1 :])
-        assert not has_sums or sum(counts) == documents
+        assert not has_sums or sum(counts) == document_count
 
 
 def column_names(table: Table) -> list[str]:
     return [column.name for column in table.columns]
 
 
-def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
+def counts_of(groups: Mapping[str, Any], document_count: int) -> Iterator[tuple[int, list[int]]]:
     """Yield the number of documents and the number per group, for each grouping, in the order of the tables.
 
     Groupings without documents or without groups have no shares and are omitted.
     """
     for grouping in groups.values():
         buckets = bucket_list(grouping) or []
-        if buckets and documents:
-            yield documents, [bucket["doc_count"] for _, bucket in buckets]
+        if buckets and document_count:
+            yield document_count, [bucket["doc_count"] for _, bucket in buckets]
         for _, bucket in buckets:
             yield from counts_of(bucket, bucket["doc_count"])
 

@@ -63,7 +63,7 @@ class ShipmentWorkflow:
             raise ApplicationError("no truck", type="NoTruck", non_retryable=bool(order.get("is_permanent")))
         if order.get("waits"):
             await workflow.wait_condition(lambda: self._may_ship)
-        return {"shipped": order["item"], "as": workflow.info().workflow_id}
+        return {"shipped": order["item"], "workflow": workflow.info().workflow_id}
 
     @workflow.signal
     def ship(self) -> None:

@@ -86,7 +86,7 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
         "code_analyzer": ("completed", "It doubles a number."),
     }
     last_messages = [call.messages[-1]["content"] for call in model.calls]
-    # Number of a model call -> text in the last message of the call.
+    # Index of a model call -> text in the last message of the call.
     expected_texts = {
         1: "1402",
         3: "1402",
@@ -98,9 +98,9 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
         14: "2 * n",
     }
     calls_without_expected_text = [
-        number
-        for number, expected_text in expected_texts.items()
-        if expected_text.casefold() not in str(last_messages[number]).casefold()
+        index
+        for index, expected_text in expected_texts.items()
+        if expected_text.casefold() not in str(last_messages[index]).casefold()
     ]
     assert calls_without_expected_text == []
 

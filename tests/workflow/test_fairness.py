@@ -74,6 +74,7 @@ async def test_owners_with_a_backlog_are_served_in_proportion_to_their_weights(
     client_runs = services_of(runs, tmp_path).runs
     for owner, weight in (("ann", 1), ("bob", 1), ("cleo", 3)):
         await _start(client_runs, runs_with_tool, owner, weight)
+        # The owners start in alphabetical order.
         backlog_count = sum(call_count for name, call_count in CALLS_BY_OWNER.items() if name <= owner)
         await eventually(partial(_has_backlog, client, queue, backlog_count))
     async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):

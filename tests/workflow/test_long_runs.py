@@ -134,7 +134,7 @@ async def test_each_node_runs_once_across_executions(
 async def test_no_signal_is_lost_while_a_run_continues_as_new(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these signals is rejected and adds a note to the run. A missing note would be a lost signal."""
+    """Each signal of this test is rejected and adds a note to the run. A missing note would be a lost signal."""
     monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting_plan_and_values(110, width=10, prefix="s")

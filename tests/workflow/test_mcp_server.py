@@ -173,7 +173,7 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
     assert ambiguous_error["message"] == expected
     assert invalid_result["status"] == "command_rejected"
     assert [request["request_id"] for request in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
-    # Items are not counted.
+    # The map is counted as one node.
     assert partial_result["node_counts"] == {"running": 1}
     assert final_result["status"] in ("completed", "completed_with_failures")
 
