@@ -189,7 +189,7 @@ def answers_of_call() -> tuple[Any, ...]:
 
 
 def checkpoint_of_call() -> Any:
-    """Return the latest checkpoint that this call saved with a request; `None` if it saved none."""
+    """Return the latest checkpoint that this call saved with a request; `None` if the call saved no checkpoint."""
     return next((answer["checkpoint"] for answer in reversed(_answers()) if "checkpoint" in answer), None)
 
 

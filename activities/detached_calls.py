@@ -1,4 +1,4 @@
-"""Slow calls that left their batch: they continue until a separate activity adopts them.
+"""Slow calls that left their batch and continue to run. A separate activity adopts each call and returns its result.
 
 This module must not import workflows.
 """
@@ -68,7 +68,7 @@ class DetachedCalls:
         self._calls[key] = call, timer
 
     def pop(self, info: activity.Info) -> RunningCall | None:
-        """Return the running call that an activity continues, if this worker has it."""
+        """Remove and return the running call that an activity continues, if the call runs in this worker."""
         if not self._calls:
             return None
         call, timer = self._calls.pop((info.workflow_run_id or "", info.activity_id), (None, None))

@@ -85,7 +85,7 @@ class WorkerStopped(Exception):
 
 
 class ToolPaused(Exception):
-    """The tool is paused, so the attempt did not call it; the server pauses the call."""
+    """The tool is paused, so the attempt did not call the tool; the server pauses the call."""
 
 
 class CallDeferred(Exception):
@@ -125,7 +125,7 @@ _TRANSIENT_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """How to handle a failure: its error code, whether it is final, and the retry delay that a service requested."""
+    """How to handle a failure: the error code, whether the failure is final, and the delay that a service requested."""
 
     code: str
     is_final: bool
@@ -148,7 +148,7 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     if isinstance(error, OutcomeUnknown):
         return RetryDecision(ERROR_OUTCOME_UNKNOWN, is_final=True)
     if isinstance(error, ToolPaused):
-        # The call is retried only if the server cannot pause it.
+        # The call is retried only if the server cannot pause the call.
         return RetryDecision(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
     if isinstance(error, CallDeferred):
         return RetryDecision(error.code, is_final=False, delay=error.delay)

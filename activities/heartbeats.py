@@ -98,7 +98,7 @@ class Heartbeats:
 
     @property
     def last_details(self) -> Any:
-        """The details of the tool's last heartbeat in an earlier attempt, `None` if there are none."""
+        """The details of the tool's last heartbeat in an earlier attempt, `None` if there is no such heartbeat."""
         return self._details[0] if self._details else None
 
     @property

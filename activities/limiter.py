@@ -31,7 +31,8 @@ class Limiter:
 
     Args:
         settings: newest known settings.
-        declared_limit: limit that this worker declares, if any; `Limiter` starts this limit if it does not run.
+        declared_limit: limit that this worker declares, if any. If the workflow of this limit does not run, `Limiter`
+            starts the workflow.
         task_queue: queue of the workflows.
     """
 
@@ -75,7 +76,7 @@ class Limiter:
     async def request(self, call_id: str, request: CallRequest) -> LimitAnswer:
         """Request the start of a call and return the answer of the limit.
 
-        The delay in the answer counts from now; it is negative if the start time has passed.
+        The delay in the answer counts from now; the delay is negative if the start time has passed.
 
         Raises:
             CallDeferred: the limit does not respond.
@@ -112,7 +113,7 @@ class Limiter:
             return
 
     def keep_lease(self, call_id: str) -> None:
-        """Renew the lease of a call until it is released."""
+        """Renew the lease of a call until `release` ends the lease."""
         self._leases[call_id] = None
         if self._renewal_timer is None:
             self._renewal_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)

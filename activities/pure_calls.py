@@ -238,7 +238,7 @@ def encode_result(return_value: Any, spec: ToolSpec, redaction: Redaction) -> Pu
 
     Raises:
         InvalidResult: the value is not JSON.
-        ResultTooLarge: it is over the limit.
+        ResultTooLarge: the value is over the size limit.
     """
     kind = type(return_value)
     if return_value is None or kind is bool or (kind is int and -_INT64_LIMIT < return_value < _INT64_LIMIT):

@@ -95,7 +95,7 @@ class RegionCache:
         self._expiry_timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def pop(self, run_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
-        """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
+        """Remove and return a region in the state after the previous batch; `None` if this state is not cached."""
         state = self._remove((run_id, batch_input.region_ref))
         return (
             state

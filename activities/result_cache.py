@@ -177,7 +177,7 @@ class ResultCache:
             await asyncio.wait(writes, timeout=_FLUSH_TIMEOUT_S)
 
     async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
-        """Return a fresh result from the store, and cache it in memory."""
+        """Return a fresh result from the store, and cache the result in memory."""
         encoded = await self._query_store(lambda: self._store.get_cache_entry(lookup.key), timeout_s=_LOOKUP_TIMEOUT_S)
         stored_result = decode_stored_result(encoded) if encoded is not None else None
         if stored_result is None or not self._is_fresh(stored_result.result, lookup):
@@ -209,7 +209,7 @@ class ResultCache:
         )
 
     async def _query_store(self, query: Callable[[], Awaitable[T]], *, timeout_s: float) -> T | None:
-        """Query the store. If it does not respond, log this once, skip the store for a while, and return `None`."""
+        """Query the store. If the store does not respond, log this once, skip the store for a while, return `None`."""
         if time.monotonic() < self._skip_store_until:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The activity with which a workflow of the user loads the output of a run that it started."""
+"""The activity with which a workflow of the user loads the output of a run that the workflow has started."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

@@ -86,7 +86,7 @@ class StoreRetry:
     def __init__(self, heartbeats: Heartbeats, cancellation: Cancellation) -> None:
         self._heartbeats = heartbeats
         self._cancellation = cancellation
-        # The reason that an earlier attempt reported remains until another heartbeat replaces it.
+        # If an earlier attempt reported a wait, the server shows the reason until another heartbeat replaces it.
         self._is_wait_reported = heartbeats.has_waited_for_store
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
@@ -135,7 +135,7 @@ class StoreRetry:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def loader(self, values: LargeValues, loop: asyncio.AbstractEventLoop) -> Load:
-        """Return a blocking loader for threads. On cancellation, it raises `concurrent.futures.CancelledError`."""
+        """Return a blocking loader for threads, which raises `concurrent.futures.CancelledError` on cancellation."""
 
         async def load(refs: Sequence[str]) -> Mapping[str, LoadedValue]:
             return await self.retry(lambda: values.load(refs))

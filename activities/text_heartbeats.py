@@ -1,4 +1,4 @@
-"""Report the text of a model's response while it is written, in the heartbeats of the call (docs/decisions/0060).
+"""Report the text of a response in the heartbeats of the call, while the model writes the text (docs/decisions/0060).
 
 The first words are reported at once. Later text is reported less often if the process receives many responses at the
 same time. This module must not import workflows.

@@ -24,7 +24,8 @@ from dagwright.tools.context import Cancellation, ToolContext, active_context
 _MAX_SHORT_SIZE = 1_000
 """Maximum size of a result that is encoded on the event loop: each value, and each 100 characters, counts 1."""
 SHUTDOWN_WAIT_S = 5.0
-"""How long a stopping worker waits for a tool after requesting it to stop, once Temporal's grace period is over."""
+"""How long a stopping worker waits for a tool after it has requested the tool to stop. The worker requests this when
+Temporal's grace period is over."""
 
 
 @dataclass(frozen=True, slots=True)
