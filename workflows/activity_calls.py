@@ -369,7 +369,7 @@ def owner_of_run() -> str | None:
 
 
 def _text_in_memo(name: str) -> str | None:
-    """Return a text in the memo; `None` if it is missing, empty if it has an invalid value."""
+    """Return a text in the memo; `None` if the memo has no such field, empty if the field has an invalid value."""
     if name not in workflow.info().raw_memo:
         return None
     try:

@@ -107,7 +107,7 @@ class ChildRunFailed(DagwrightError, ApplicationError):
 
     Attributes:
         run_id: ID of the run.
-        document: result document of the run; empty if the run has none.
+        document: result document of the run; empty if the run has no document.
         error: `{"code", "message", ...}` of the run.
         problems: problems of a rejected plan, each with `code`, `message`, `pointer`, `node` and `hint`.
     """

@@ -1,7 +1,7 @@
 """End a cancelled run as Canceled in Temporal, after recording its result document in the history.
 
-Replay: in older versions, a run that a signal had cancelled ended as Completed. The histories of these runs do not have
-the patch marker `ENDS_CANCELED`.
+Replay: in older versions, a run ended as Completed if a signal had cancelled it. The histories of these runs do not
+have the patch marker `ENDS_CANCELED`.
 """
 
 import asyncio

@@ -388,8 +388,8 @@ class PlanWorkflow(Steerable):
             run_result = closing_document(map_batch_document(document))
         if await await_to_end(report_end(parent, end)):
             return run_result, False
-        # The parent run did not receive the report. If it still exists, it reads the full output, and the data to
-        # compensate or to join the items of a map, from the result.
+        # The parent run did not receive the report. If the parent run still exists, it reads the full output, and the
+        # data to compensate or to join the items of a map, from the result.
         return {**run_result, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 
     def _reason_of_cancel(self) -> str:

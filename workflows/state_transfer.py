@@ -56,7 +56,7 @@ async def create_compensation_snapshot(scheduler: RunScheduler, *, numbers: Iter
         numbers: as in `put_state`.
 
     Returns:
-        The snapshot of the run, `{}` if it changed nothing, or `None` if it cannot be stored.
+        The snapshot of the run, `{}` if the run changed nothing, or `None` if the snapshot cannot be stored.
     """
     if not run_may_have_effects(scheduler.state):
         return NOTHING_TO_COMPENSATE
