@@ -130,7 +130,7 @@ class CallIdentity:
         node_id: ID of the node, as in the activity ID.
         run_id: ID of the run.
         attempt: 1 for the first.
-        last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
+        last_heartbeat: heartbeat details of an earlier attempt, `None` if no earlier attempt sent a heartbeat.
         answers: people's answers to earlier requests of the call.
         checkpoint: checkpoint of the latest request; `None` if the request had no checkpoint.
         checked_version: tool version that the plan was checked against, `None` if any version will do.
@@ -260,7 +260,7 @@ class ToolContext:
 
     @property
     def last_heartbeat(self) -> Any:
-        """Heartbeat details of an earlier attempt, `None` if there are none."""
+        """Heartbeat details of an earlier attempt, `None` if no earlier attempt sent a heartbeat."""
         return self._identity.last_heartbeat
 
     @property
@@ -275,7 +275,7 @@ class ToolContext:
 
     @property
     def checkpoint(self) -> Any:
-        """Checkpoint that this call passed to its latest `AskPerson`; `None` if it passed none."""
+        """Checkpoint that this call passed to its latest `AskPerson`; `None` if the call passed no checkpoint."""
         return self._identity.checkpoint
 
     @property
@@ -290,7 +290,7 @@ class ToolContext:
 
     @property
     def effects(self) -> str:
-        """Effects of the call. If the plan declares that a `write` call may be repeated, they are `idempotent`."""
+        """Effects of the call; `idempotent` for a `write` tool if the plan declares that the call may be repeated."""
         return self._identity.effects
 
     @property
@@ -309,7 +309,7 @@ class ToolContext:
         return self._cancellation.check()
 
     def wait_for_cancellation(self, timeout_s: float) -> bool:
-        """Block a sync tool for `timeout_s` seconds, or until it is cancelled; return `cancelled`."""
+        """Block a sync tool for `timeout_s` seconds, or until the call is cancelled; return `cancelled`."""
         return self._cancellation.wait(timeout_s)
 
     def ask_model(

@@ -36,9 +36,9 @@ class RetryLater(ToolError):
 
     Args:
         message: the reason.
-        after: delay before the next attempt, at most one day; `None` leaves it to the retry policy.
+        after: delay before the next attempt, at most one day; with `None`, the retry policy determines the delay.
         requested_by: status and host of the service that requested the delay, such as `429 from api.example.org`.
-            Together with `after`, it means that the service rejected the call before doing anything, so the attempt
+            If `after` and `requested_by` are set, the service rejected the call before doing anything, so the attempt
             does not count.
     """
 
@@ -49,7 +49,7 @@ class RetryLater(ToolError):
 
 
 class NotStarted(ToolError):
-    """The call failed before it changed anything, so it may be repeated, even if the tool is a `write`."""
+    """The call failed before it changed anything, so the call may be repeated, even if the tool is a `write`."""
 
 
 class GiveUp(ToolError):

@@ -92,12 +92,12 @@ class _SecretForms:
         self._text = secret.strip() or secret
         self.length = len(self._text)
         self._longest_plain_part = max(re.findall(r"[0-9A-Za-z]+", secret), key=len, default="")
-        """The longest part that is unchanged in every form: a text without it is not searched."""
+        """The longest part of the secret that is the same in every form. A text without this part is not searched."""
         self._base64 = _base64_forms(secret)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        # Compiled on demand: it takes a third of a second for a private key, and is seldom needed.
+        # Compiled on demand: compiling takes a third of a second for a private key, and the pattern is seldom needed.
         return re.compile(self.quoted_forms_pattern())
 
     def quoted_forms_pattern(self) -> str:

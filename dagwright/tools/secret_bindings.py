@@ -20,7 +20,7 @@ class SecretBinding:
         tools: names of tools, or patterns such as `shop.*`.
         hosts: host names that `http_request` may send the secret to, with a port to allow only that port;
             `*.example.com` matches every host under the domain. Plain HTTP is allowed only for loopback hosts and for
-            hosts written as `http://host`; `https://host` never allows it.
+            hosts written as `http://host`; `https://host` never allows plain HTTP.
     """
 
     tools: Sequence[str] = ()
@@ -37,7 +37,7 @@ def no_binding(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a
 
 
 def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) -> str | None:
-    """Return why a tool may not get a secret; `None` if it may."""
+    """Return why a tool may not get a secret; `None` if the tool may get the secret."""
     if tool.never_takes_secrets:
         return f"{tool.name!r} takes no secrets: its results could expose {name!r}"
     if name in (tool.secrets or ()):

@@ -140,7 +140,7 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
         schema: additional JSON Schema of the arguments object, such as `oneOf` for parameters of which exactly one
             is required.
         batch: whether short calls may share an activity; for tools with the effects `read` or `idempotent`.
-        limit: limit of the calls across all runs, such as `20/s concurrency=5`; pure tools have none.
+        limit: limit of the calls across all runs, such as `20/s concurrency=5`; a pure tool cannot have a limit.
         uses_models: whether calls use a model; a run with a budget starts such calls only while budget is left.
         effects_by: how an argument determines the effects of a call, such as
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; for other values, `effects` applies.

@@ -166,7 +166,7 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
 
 
 def _redirect_request(client: httpx.AsyncClient, request: httpx.Request, next_request: httpx.Request) -> httpx.Request:
-    """Return the next request. If it goes to another origin, omit the body and the headers of the original request."""
+    """Return the next request. For another origin, the next request has no body and no headers of the first request."""
     if next_request.url.scheme not in ("http", "https"):
         raise GiveUp(f"The service redirects to {next_request.url.scheme!r}, which is not HTTP")
     if (request.url.scheme, request.url.host, request.url.port) == (
@@ -256,7 +256,7 @@ def _request_body(body: Any, *, method: str) -> bytes | None:
 
 
 def _record_sending(call: HttpCall) -> None:
-    """Record in the heartbeat that the request is being sent, if it must not be repeated.
+    """Record in the heartbeat that the request is being sent, if the request must not be repeated.
 
     If a later attempt finds this record, the earlier attempt died without a response, and the outcome is unknown.
     """
