@@ -63,7 +63,7 @@ def max_parallel_calls(scheduler: "Scheduler[Any]", *, call_count: int) -> int:
     `call_count` slots.
 
     Args:
-        call_count: number of calls that may start now; each of them occupies a slot of the run until the batch ends.
+        call_count: number of calls that may start now; each call occupies a slot of the run until the batch ends.
     """
     return MAX_PARALLEL if scheduler.state.max_in_flight >= MAX_IN_FLIGHT else min(call_count, MAX_PARALLEL)
 

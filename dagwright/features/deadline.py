@@ -36,7 +36,7 @@ class Deadline:
 
     @property
     def at(self) -> float | None:
-        """Time at which the run must end, in seconds since the epoch; `None` if it has no limit."""
+        """Time at which the run must end, in seconds since the epoch; `None` if the run has no limit."""
         return None if self.limit_s is None else self.started_at + self.limit_s
 
     @property

@@ -265,7 +265,7 @@ class Budget:
         """Handle the end of a child run. From now on, the totals of the run contain the usage of the child run.
 
         Args:
-            usage: total usage of the child run; if it is empty, the earlier reports of the child run count.
+            usage: total usage of the child run; if the usage is empty, the earlier reports of the child run count.
         """
         self.revision += 1
         reported_usage = self.usage_by_child.pop(call, NO_USAGE)
@@ -283,7 +283,7 @@ class Budget:
         for name in [name for name in (*self.reservations, *self.waiting_calls) if name[0] == call]:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
         if self.is_child and (late_usage := usage.minus(reported_usage)).is_nonzero:
-            # The child run ended before it reported its last calls. This run reports them to its own parent run now,
+            # The child run ended before it reported its last calls. This run reports these calls to its own parent now,
             # because the total of this run follows much later.
             self.pending_report.settled[_encoded_name((call, ""))] = late_usage
 

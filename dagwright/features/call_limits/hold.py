@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from dagwright.core.model.times import format_time
 
 MAX_HOLD_S = 300.0
-"""Longest hold after one response. Only the call that got the response may wait longer, if the service asks for it."""
+"""Longest hold after one response. Only the call that got the response may wait longer, if the service requests a
+longer wait."""
 RECENT_S = 30.0
 """Seconds after the last start that a hold has delayed, during which the hold counts as recent. If a new hold starts
 while the previous hold is recent, the interval doubles."""

@@ -91,7 +91,7 @@ class Booking:
     """The last booked start, which is cancelled if its call misses the start.
 
     Args:
-        lead_s: lead of the request. If the call requests again with a longer lead, it has missed the start.
+        lead_s: lead of the request. If the call requests again with a longer lead, the call has missed the start.
         starts, tokens: `next_at` of the schedule with this name in `LimitState`, before and after the booking.
     """
 
@@ -108,7 +108,8 @@ class LimitState:
     Args:
         starts, tokens: schedules of the rate and of the tokens.
         tail_at: estimated start of the last call that has an estimate.
-        returned_tail_at: the same for calls that came back and got another estimate; they start before new calls.
+        returned_tail_at: estimated start of the last call that came back and got another estimate. Such calls start
+            before new calls.
         hold: hold after the service asked to wait.
         day_use: model usage of the current day.
         leases: call -> its lease.
@@ -190,7 +191,7 @@ class LimitState:
             self.mean_lease_s = _average(self.mean_lease_s, max(0.0, now - lease.started_at))
 
     def renew(self, call: str, now: float) -> None:
-        """Renew the lease of a call that runs, even if it has expired."""
+        """Renew the lease of a call that runs, even if the lease has expired."""
         lease = self.leases.get(call)
         started_at = now if lease is None else lease.started_at
         self.leases[call] = Lease(max(now, started_at) + LEASE_S, started_at)

@@ -165,7 +165,7 @@ class SetLimits:
 
     Args:
         max_in_flight: maximum number of tasks in flight; `None` keeps the limit.
-        deadline_s: seconds from the start of the run; infinite removes the deadline, `None` keeps it.
+        deadline_s: seconds from the start of the run; infinite removes the deadline, `None` keeps the deadline.
         budget: limits that replace the current ones; null removes a limit.
     """
 

@@ -134,7 +134,7 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
 def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
     """Return the nodes that failed or were cancelled without another node as the cause.
 
-    If there are none, return the skipped nodes that do not depend on a skipped node.
+    If there are no such nodes, return the skipped nodes that do not depend on a skipped node.
     """
     # Nodes that did not run because of unresolved lookups are omitted: the error of the run reports these lookups.
     candidates = [

@@ -52,7 +52,7 @@ class AnswerHandler:
         self._gate = gate
         self._restart = restart
         self.run_answer_appliers: dict[Purpose, RunAnswerApplier] = {}
-        """Purpose of a request of the run itself -> function that applies its answer."""
+        """Purpose of a request that belongs to the run, not to a node -> function that applies the person's answer."""
 
     @property
     def _requests(self) -> RequestRegistry:
@@ -83,7 +83,7 @@ class AnswerHandler:
             registry.early_ids_by_node.pop(ref.node, None)
 
     def apply_early_answer(self, request: Request, feedback: Feedback, at: float) -> None:
-        """Apply an answer that arrived before its request, or record why it is invalid."""
+        """Apply an answer that arrived before its request, or record why the answer is invalid."""
         try:
             if (problem := request.rejection_of(feedback)) is not None:
                 raise BadAnswer(problem)

@@ -89,7 +89,7 @@ class HumanFeedback(SchedulerComponent):
             self._scheduler.update_hooks()
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
-        """Open a request if the node needs one; a node with `for_each` opens one for each item."""
+        """Open the request that the node needs before its start, if any; for a `for_each`, each item has a request."""
         if ref.item is None and self._state.plan.nodes[ref.node].for_each is not None:
             return False
         return self._open_request_or_end(ref, at)
@@ -234,8 +234,8 @@ class HumanFeedback(SchedulerComponent):
         return self._validator.open_request_count(request_id)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
-        """Change the policy. Tasks that wait for an approval start if the new policy allows them, and fail if it denies
-        them."""
+        """Change the policy. A task that waits for an approval starts if the new policy allows the task, and fails if
+        the new policy denies the task."""
         self.restore_policy(policy)
         self._handler.release_approvals(at, by=by, answer="policy changed")
         self._scheduler.propagate(at)

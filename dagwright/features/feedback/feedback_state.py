@@ -120,8 +120,8 @@ class RequestRegistry:
         self._request_id_by_task.clear()
 
     def store_early(self, feedback: Feedback, number: int | None) -> None:
-        """Store an answer until the node with this number, or one of its items, opens the request. With `None`, the run
-        opens it."""
+        """Store an answer until the node with this number, or one of its items, opens the request. `None` is the number
+        for a request that the run opens."""
         self.early_answers[feedback.request_id] = feedback
         self.early_ids_by_node.setdefault(number, []).append(feedback.request_id)
 

@@ -1,4 +1,4 @@
-"""Entity resolver of a run: the find tool of the plan's resolver finds each entity; the bind tool binds them all."""
+"""Entity resolver: the find tool of the plan's resolver finds each entity; the bind tool binds all entities."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Describe the use of a lookup, because a person who selects one of several matches has to know the use."""
+"""Describe which calls use a looked-up entity: a person who selects one of several matches has to know these calls."""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -89,7 +89,8 @@ def extension_of(
         message = f"the run has no value for the input {missing_inputs[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
     plan_with_agent_nodes = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
-    # Tools that were sent with an agent have descriptions for the model; compiled plans have none.
+    # Tools that were sent with an agent have descriptions for the model; the tools of a compiled plan have no
+    # descriptions.
     compiled_plan = state.options.with_agent_sub_plans(plan_with_agent_nodes, {**checked_plan.tools, **tools})
     if problems := [*_policy_problems(compiled_plan.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)

@@ -36,7 +36,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
 def apply_addition(
     rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request_id: str | None = None
 ) -> None:
-    """Add nodes. The caller must charge the cost before this call, and call `Scheduler.propagate` after it.
+    """Add nodes. The caller must charge the cost before this call, and call `Scheduler.propagate` after this call.
 
     Args:
         request_id: ID of the request whose answer contained the nodes.
