@@ -174,7 +174,7 @@ def _unit_at(day: date, unit: str, unit_offset: int) -> Period:
 
 
 def _months_later(day: date, months: int) -> date:
-    """Return the same day of another month, or the last day of that month if it has fewer days."""
+    """Return the same day of another month, or the last day of that month if that month has fewer days."""
     month_number = day.year * 12 + day.month - 1 + months
     year, month = month_number // 12, month_number % 12 + 1
     return date(year, month, min(day.day, monthrange(year, month)[1]))

@@ -1,5 +1,5 @@
-"""The worker tool that explains fields of the data: their meaning according to the mapping, and how many documents have
-them."""
+"""The worker tool that explains fields of the data: the meaning of a field according to the mapping, and how many
+documents have the field."""
 
 import re
 from collections.abc import Mapping, Sequence

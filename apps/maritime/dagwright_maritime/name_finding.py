@@ -51,7 +51,7 @@ class NameMatch:
     """The possible meanings of a name in a question.
 
     Args:
-        meanings: all possible meanings, best first: one meaning if the name is clear, no meaning if it is unknown.
+        meanings: all possible meanings, best first; a clear name has one meaning, an unknown name has no meaning.
         similar_names: similar names, if the name has no meaning.
     """
 
@@ -65,7 +65,7 @@ class NameMatch:
         return len(self.meanings) == 1
 
     def problem(self) -> str | None:
-        """Return why the name is not clear, for the user; `None` if it is clear."""
+        """Return why the name is not clear, for the user; `None` if the name is clear."""
         if self.is_clear:
             return None
         if self.meanings:
@@ -108,7 +108,7 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
 
     Args:
         candidates: documents of the index of names, best first.
-        kind: preferred kind; ignored if no meaning has it.
+        kind: preferred kind; ignored if no meaning is of this kind.
     """
     scored_candidates = [(_candidate_score(text, candidate), candidate) for candidate in candidates]
     names = [

@@ -178,7 +178,7 @@ def apply_resolved_names(
     """Return the question with its resolved names.
 
     Args:
-        filters: conditions for the names; they come before the conditions of the question.
+        filters: conditions for the names, which are put before the conditions of the question.
         entities: the shippers, carriers and ports that the names mean.
     """
     fields = list(dict.fromkeys([*(condition.field for condition in filters), *parsed_question.fields]))

@@ -67,7 +67,7 @@ class AnalysisResult(_Slot):
     """The analysis of a question: the slot `analysis_result`."""
 
     intent_type: IntentType
-    """`search` for documents, `aggregation` for figures over them."""
+    """`search` for documents, `aggregation` for figures over documents."""
     question: str = ""
     entities: list[Entity] = Field(default_factory=list)
     fields: list[str] = Field(default_factory=list)
@@ -140,7 +140,7 @@ class EsResults(_Slot):
     aggregations: dict[str, Any] = Field(default_factory=dict)
     """Aggregations of the response, in the order of the query."""
     total: int | None = None
-    """Number of matching documents; `None` if they were not counted."""
+    """Number of matching documents; `None` if the documents were not counted."""
     took_ms: int = 0
     index: str = ""
     missing_values: list[MissingValues] = Field(default_factory=list)

@@ -84,7 +84,7 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
 
 
 async def rejection_reason(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> str | None:
-    """Return why the server rejects a query, `None` if it is valid.
+    """Return why the server rejects a query, `None` if the query is valid.
 
     The server validates the conditions without running them. Aggregations and the sort order can only be validated by
     running them, here without returning documents.
