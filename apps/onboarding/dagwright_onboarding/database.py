@@ -31,5 +31,5 @@ class EntityDatabase(Database):
 
 
 def as_database(database: EntityDatabase | str) -> EntityDatabase:
-    """Return the database itself, or a new one for a URL."""
+    """Return a given database unchanged; for a URL, return a new `EntityDatabase`."""
     return EntityDatabase(database) if isinstance(database, str) else database

@@ -50,7 +50,7 @@ VerbsProvider = Callable[[], "OnboardingVerbs"]
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
-    """Return the verbs of `apps/onboarding/docs/verbs.yaml`, the tool that undoes them, and the lookup tools.
+    """Return the verbs of `apps/onboarding/docs/verbs.yaml`, the tool that undoes calls of verbs, and the lookup tools.
 
     Args:
         database: the store, or its URL; opened at the first call of a tool.

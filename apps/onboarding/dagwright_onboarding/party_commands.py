@@ -45,7 +45,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
         search: search text, entity type and jurisdiction.
 
     Raises:
-        CommandError: the database does not exist; it is not created.
+        CommandError: the database does not exist; this command does not create the database.
     """
     search_text, entity_type, jurisdiction = search
     with open_database(EntityDatabase) as database:

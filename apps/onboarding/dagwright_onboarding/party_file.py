@@ -117,7 +117,7 @@ def read_parties(content: bytes, *, name: str) -> PartyFile:
     Raises:
         PartiesUnreadable: no header, or a missing or duplicate column.
     """
-    # Invalid bytes are decoded into surrogates, so that they reject only their row.
+    # Invalid bytes are decoded into surrogates, so that only the rows with such bytes are rejected.
     lines = list(io.StringIO(content.decode("utf-8-sig", errors="surrogateescape"), newline=""))
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)

@@ -274,7 +274,7 @@ def _load_row(session: Session, row: PartyRow) -> _RowResult:
 
 
 def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
-    """Return the party of a row, and its previous name if the row renames it.
+    """Return the party of a row, and the previous name of the party if the row renames the party.
 
     Raises:
         _NameConflict: another party has the name.

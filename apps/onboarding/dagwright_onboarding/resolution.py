@@ -237,7 +237,7 @@ class PartyResolver:
 
         Args:
             text: the text of the lookup, or the last text that a person gave.
-            searched_text: the text whose search found the parties; default: `text`. The question shows it.
+            searched_text: the text whose search found the parties, which the question shows; default: `text`.
             introduction: sentences before the question, such as the problem with the last answer.
         """
         shown_text = searched_text or text
@@ -457,7 +457,7 @@ def _list_candidates(candidates: Sequence[Candidate]) -> str:
 
 
 def _inactive_sentence(candidates: Sequence[Candidate]) -> str:
-    """Return a sentence that lists inactive parties, empty if there are none."""
+    """Return a sentence that lists inactive parties; empty without candidates."""
     if not candidates:
         return ""
     return f"{_list_candidates(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "

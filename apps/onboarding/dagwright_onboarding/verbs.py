@@ -176,7 +176,7 @@ class OnboardingVerbs:
         return self._log.run_once(key, "cbu.remove-role", RoleRemoval, apply)
 
     def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
-        """Subscribe a fund to a product, unless it is subscribed."""
+        """Subscribe a fund to a product, unless the fund has the product already."""
 
         def apply(call: VerbCall) -> ProductResult:
             cbu = _lock_party(call, cbu_id, argument="cbu-id")
@@ -198,7 +198,7 @@ class OnboardingVerbs:
         return self._log.run_once(key, "cbu.remove-product", ProductRemoval, apply)
 
     def link(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkResult:
-        """Link two existing parties, unless they are linked in this way."""
+        """Link two existing parties, unless they have this link already."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
         def apply(call: VerbCall) -> LinkResult:
@@ -222,7 +222,7 @@ class OnboardingVerbs:
         return self._log.run_once(key, "cbu.unlink", LinkRemoval, apply)
 
     def undo(self, key: str) -> UndoResult:
-        """Undo the call of a key, and prevent it from taking effect later; see `undo.undo_call`."""
+        """Undo the call of a key, and prevent a later attempt of the call from taking effect; see `undo.undo_call`."""
         return self._database.write(lambda session: undo_call(session, key))
 
 
