@@ -25,7 +25,7 @@ ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in the command `ask` and in requests of clients."""
 _QUESTION_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 MAX_REQUEST_TURNS = 1_000
-"""Maximum number of turns of a request; only the newest go into the prompt."""
+"""Maximum number of earlier turns in a request of a client; only the newest turns go into the prompt."""
 SHOWN_TURN_CHARACTERS = 500
 """Limit for the question of a turn, and for its answer, in documents."""
 

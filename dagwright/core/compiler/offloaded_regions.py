@@ -95,7 +95,7 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
 
 
 def reduce_to_plan_of_run(plan: CompiledPlan) -> CompiledPlan:
-    """Return the plan that remains in a run, also for sub-plans, without building the offloaded regions.
+    """Return the plan that remains in a run, without building the offloaded regions. Sub-plans are reduced too.
 
     Complexity: O(V + E).
     """

@@ -68,7 +68,8 @@ class Index:
 class Lookup:
     """Reference to an entity that is looked up before other nodes run; its value is the id of the entity.
 
-    In a plan, a lookup is an input that is not requested from users. Its name cannot be written in a plan.
+    A plan reads a lookup as an input that is not requested from users. The author of a plan cannot write the name of
+    this input.
 
     Args:
         search_text: the searched text; for a known entity, its id.
@@ -148,8 +149,9 @@ def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
 
 
 def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope) -> Any:
-    """Return the value with its bindings filled, as far as the values are available; see
-    `dagwright.core.expressions.value_refs`.
+    """Return the value with its bindings filled.
+
+    Secrets and stored values remain references, which the worker replaces; see `dagwright.core.expressions.value_refs`.
 
     Raises:
         UnresolvedReference: a reference cannot be resolved.

@@ -1,4 +1,4 @@
-"""The five kinds of answers to a request (docs/guides/questions.md), and the limits of questions and answers.
+"""The five kinds of answers of people (docs/guides/questions.md), and the limits of questions and answers.
 
 An answer that does not have the form of its kind is rejected: the author of the answer receives a message with the
 expected form, and the request stays open. This module must not import the scheduler.

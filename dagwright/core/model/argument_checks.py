@@ -1,4 +1,4 @@
-"""Check the arguments of a call before the run: against the schema of the tool, and the kinds of their entities.
+"""Check the arguments of a call before the run: against the schema of the tool, and the kinds of entities it takes.
 
 The value of a reference is unknown at this time, so errors that depend on such a value are dropped.
 

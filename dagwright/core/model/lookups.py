@@ -41,7 +41,7 @@ _FOUND_ARGUMENT = "found"
 _RESOLVER_RETRY = RetryRule(max_attempts=1_000, max_delay_s=60.0)
 """A database that does not respond delays the run and must not end it."""
 _ID_TEXT_BYTES = 100
-"""Longest part of the searched text in the id of the find node."""
+"""Maximum size of the searched text in the id of the find node."""
 _TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
 _DEFAULT_CODE = FailureCode.LOOKUP_FAILED.value
@@ -267,7 +267,7 @@ def _entity_of_wider_lookup(
 
 
 def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
-    """Return the kinds of an entity type: `None` for any kind, `()` for a type of another resolver version."""
+    """Return the kinds of an entity type: `None` for any kind, `()` for a type that this resolver does not know."""
     try:
         return resolver.kinds_of(entity_type)
     except UnknownEntityType:

@@ -123,7 +123,7 @@ class OnTimeoutDefault(_Strict):
 
 
 class OnTimeoutEscalate(_Strict):
-    """The next assignee if the deadline passes, and the action if their deadline passes too."""
+    """Who gets the request if the deadline passes, and the action if the new deadline passes too."""
 
     escalate: str
     """The next assignee, with the same deadline. Example: `boss`"""

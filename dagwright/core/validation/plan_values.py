@@ -143,7 +143,7 @@ def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan
 
 
 def schema_of_answer(human: Human) -> ValueSchema:
-    """Return the schema of the answer to a request, as `normalize_answer` returns it."""
+    """Return the schema of a person's answer, as `normalize_answer` returns the answer."""
     text = ValueSchema.of_object({"text": TEXT})
     match human.type:
         case "APPROVAL":
