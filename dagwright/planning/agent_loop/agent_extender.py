@@ -288,8 +288,8 @@ class _Turn:
             return Extension(self._state.plan.visible_count, (review,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
-            # Wait for an open request. If it has failed, such as by a timeout, use the answer; the run reports the
-            # failed node.
+            # Wait for the review. If the review has failed, such as by a timeout, use the answer without a review; the
+            # run reports the failed node.
             return None
         verdict = record.result if isinstance(record.result, Mapping) else {}
         if verdict.get("approved", True):

@@ -1,4 +1,4 @@
-"""Prepare the messages of a request for a model: truncate long messages and join consecutive user messages."""
+"""Prepare the messages of a model request: truncate long messages and join consecutive user messages."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dagwright.planning.model_calls.model_requests import Message, ModelRequest
 
 
 def sendable_messages(request: ModelRequest) -> list[Message]:
-    """Return the messages of a request as they are sent. Messages over their limit are truncated, with a mark.
+    """Return the messages of a model request as they are sent. Messages over their limit are truncated, with a mark.
 
     Consecutive user messages are joined, because many servers reject them.
     """

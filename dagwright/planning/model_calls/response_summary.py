@@ -25,9 +25,9 @@ SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
 """Projections of a large response for the run: tool calls must be complete, the other parts are included if they are
 small."""
 ANSWER_FIELD = "answer"
-"""Field that contains the text if an answer to a request is JSON."""
+"""Field that contains the text of the answer to a goal, if the model writes this answer as JSON."""
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
-"""Projections of an answer to a request: its text and its missing information."""
+"""Projections of an answer to a goal: the text, and the missing information that the answer reports."""
 ACCEPTED_NODES_PROJECTION: Projection = (("accepted_nodes",), "value")
 """Projection of a streamed plan: the nodes that were sent to the run while the model wrote the plan."""
 PARSED_ROUND_PROJECTION: Projection = (("parsed_round",), "whole")
@@ -106,12 +106,12 @@ def summarize_response(value: Any) -> ResponseSummary:
 
 
 def has_text_in_output(value: Any) -> bool:
-    """Check whether an answer to a request uses the response format instead of plain text."""
+    """Check whether an answer to a goal is JSON in the response format, not plain text."""
     return isinstance(_at(value, *ANSWER_PROJECTIONS[0][0]), str | StoredValue)
 
 
 def missing_information(value: Any) -> Sequence[str]:
-    """Return the missing information that an answer to a request reports."""
+    """Return the missing information that an answer to a goal reports."""
     missing_texts = _at(value, *ANSWER_PROJECTIONS[1][0])
     return (
         [text.strip() for text in missing_texts if isinstance(text, str) and text.strip()]

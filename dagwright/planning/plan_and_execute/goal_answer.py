@@ -1,4 +1,4 @@
-"""Answer to a request: the call that writes the answer from the results of the plan, and the output of the run.
+"""Answer to a goal: the model call that writes the answer from the results of the plan, and the output of the run.
 
 Replay: ID and content of the node are part of a run's history.
 """
@@ -44,14 +44,18 @@ def changed_output(run: "GoalState", answer_number: int) -> "Output | None":
 
 
 def request_answer(run: "GoalState") -> Extension:
-    """Build the call that writes the answer from the results of the plan."""
+    """Build the model call that writes the answer from the results of the plan."""
     steps = list(run.plan_steps())
-    request, bindings = _model_request(run.goal, steps, can_replan=run.can_replan())
+    model_request, bindings = _model_request(run.goal, steps, can_replan=run.can_replan())
     step_numbers = run.numbers_of_steps_without_dependents(steps)
     node_id = ANSWER if run.newest_number(ANSWER) is None else run.free_id(ANSWER)
-    node = model_node(node_id, request, title="answering the request", dependencies=step_numbers, bindings=bindings)
+    node = model_node(
+        node_id, model_request, title="answering the request", dependencies=step_numbers, bindings=bindings
+    )
     superseded_id = None if node_id == ANSWER else run.state.newest_id(ANSWER)
-    projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections
+    projections = (
+        (*node.projections, *ANSWER_PROJECTIONS) if model_request.call.output is not None else node.projections
+    )
     output = _output_at("message", "content")
     if run.goal.output_schema:
         projections, output = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
@@ -60,7 +64,7 @@ def request_answer(run: "GoalState") -> Extension:
 
 
 def _model_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> tuple[ModelRequest, Sequence[Binding]]:
-    """Build the request of the call that writes the answer; return the request and the bindings of its messages.
+    """Return the model request of the call that writes the answer, and the bindings of its messages.
 
     Args:
         can_replan: whether another replan is possible. If not, the answer is a text that also names missing

@@ -32,11 +32,11 @@ results of the nodes. For other model calls, the purpose is the node ID."""
 DEFAULT_MAX_PLANS = 4
 """Default limit for plans per planning round (the first planning or a replan), including repaired plans."""
 PLANS_LIMIT = 20
-"""Largest number of plans per planning round that a request may set."""
+"""Largest number of plans per planning round that can be set for a goal."""
 DEFAULT_MAX_REPLANS = 3
 """Default limit for replans after a plan has run."""
 REPLANS_LIMIT = 20
-"""Largest number of replans that a request may set."""
+"""Largest number of replans that can be set for a goal."""
 
 Profile = Literal["plan", "intents"]
 """Planning profile: a plan followed by an answer, or intents: calls of verbs with entities that are looked up."""
@@ -106,12 +106,12 @@ _FLAGS = ("approve_plan", "plan_only", "streams", "inline_agents")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A request, with everything needed to plan for it and to answer it.
+    """A request in natural language, with everything needed to plan for it and to answer it.
 
     The prompts are part of the goal, so a new version of the prompts does not change runs that have started.
 
     Args:
-        request: the request.
+        request: text of the request.
         tools: the tools that a plan may use, in the encoding of `dagwright.planner.plan_parser`.
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def id_conflicts(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a problem for each node ID of a plan that the run already uses, in the form of a parsed plan.
+    """Return the node IDs of a plan that the run already uses, as the `problems` of a parsed plan.
 
     Returns:
         An empty object if there is no such ID.
@@ -77,7 +77,7 @@ def has_all_nodes(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
 
 
 def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
-    """Check whether a node was accepted before its plan was complete, or is a stand-in for an existing node."""
+    """Check whether a node was added to the run before its plan was complete, or is a stand-in for another node."""
     number = run.state.number_of(run.state.newest_id(node.id))
     if is_stand_in(node) or node.kind == "lookup":
         return number is not None
@@ -118,7 +118,8 @@ def add_nodes(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, An
         dependencies = tuple(numbers[number] for number in node.dependencies)
         if all(planned_nodes.nodes[number].kind == "lookup" for number in node.dependencies):
             dependencies = (*dependencies, parser_number)
-        # A person has approved this node. The policy can still deny it.
+        # The person who approved the plan has read about this node, so the node needs no approval of its own. The
+        # policy can still deny the node.
         is_described = is_approved and node.id in described_ids
         approval = "never" if is_described and node.approval == "policy" else node.approval
         is_new = run.state.number_of(node.id) is None

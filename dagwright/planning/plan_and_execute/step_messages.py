@@ -42,7 +42,7 @@ class StepMessages:
 def step_messages(steps: Sequence[Step], *, first_index: int) -> StepMessages:
     """Build the messages for nodes.
 
-    Results are passed by reference, so a message shows the result at the time it is sent.
+    Results are passed by reference, so a message shows the result that the node has when the message is sent.
 
     Args:
         first_index: index of the first message in the conversation.

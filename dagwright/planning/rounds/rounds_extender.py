@@ -119,7 +119,7 @@ class Rounds:
     # Extensions.
 
     def _start_sub_goals(self, rounds_state: RoundsState, call: PlannerCall) -> Extension:
-        """Create the nodes for the sub-goals of a planner call. Each starts when its input slots are available."""
+        """Create the nodes for the sub-goals of a planner call. Each node starts when its input slots are available."""
         state = rounds_state.state
         base, sub_goals = state.plan.visible_count, rounds_state.sub_goals_to_start(call)
         new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(sub_goals)}
@@ -221,7 +221,7 @@ class Rounds:
         *,
         abandoned_ids: Sequence[str],
     ) -> Extension | None:
-        """Return the output that is assembled without a model; `None` once the run has it."""
+        """Return the output that is assembled without a model; `None` if the run already has this output."""
         output = assembled_output(inputs, rounds_state, gap_lines(rounds_state.gaps(inputs), stop_error))
         if tuple(rounds_state.state.plan.output_bindings) == tuple(output[1]):
             return None

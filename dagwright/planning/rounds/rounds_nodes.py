@@ -43,7 +43,7 @@ _WORKER_FIELDS = ("status", "outputs", "error", "message")
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at each place that is filled in at the end, and the references for these places."""
 UNANSWERED_OUTPUT: Output = (None, (((), (Placeholder(ANSWER),)),))
-"""Output of a run without an answer. It refers to an input that no request sets, so it evaluates to null."""
+"""Output of a run without an answer. The output refers to an input that no client sets, so the output is null."""
 
 
 def rounds_plan(spec: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:

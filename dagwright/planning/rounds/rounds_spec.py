@@ -18,13 +18,15 @@ INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 PLANNER, REPAIR = "planner", "repair"
 """Purposes of the planner's calls: `planner` for the first call of a round, `repair` for repairs of its answer."""
 Synthesis = Literal["assemble", "model"]
-"""How the answer is made: `assemble` joins the slots that the planner names, and with `model` a model writes it."""
+"""How the answer is made: with `assemble`, it consists of the slots that the planner names; with `model`, a model
+writes the answer."""
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 DEFAULT_SYNTHESIS: Synthesis = "assemble"
 DEFAULT_MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
 ROUNDS_LIMIT = 50
-"""Largest number of rounds that a request may set. With more rounds, the prompt would list only shortened sub-goals."""
+"""Largest number of rounds that can be set for a question. With more rounds, the prompt would list only shortened
+sub-goals."""
 WORKER_TIMEOUT_S = 60.0
 """Default timeout for one call of a worker tool that declares no timeout."""
 QUESTION_TIMEOUT_S = 3_600.0

@@ -93,7 +93,10 @@ class KnownSubGoal:
 
 
 def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
-    """Return a digest of the work of a sub-goal. It includes the description only if the worker tool reads it."""
+    """Return a digest of the work of a sub-goal.
+
+    The digest includes the description of the sub-goal only if the worker tool reads the description.
+    """
     reads_description = worker is None or worker.card.takes_sub_goal
     text = _NON_WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]
