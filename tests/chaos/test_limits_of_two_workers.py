@@ -1,4 +1,7 @@
-"""Two worker processes share limits. If the worker that holds a lease is killed, the waiting calls start later."""
+"""Two worker processes share limits.
+
+A killed worker does not return its lease. The calls that wait for the lease start when it has expired.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -30,13 +30,13 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(comm
         model_commands = with_model(commands, model_server)
         first_result = await model_commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         repeated_result = await model_commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
-        different_request = await model_commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
+        different_result = await model_commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
         run_list = await model_commands("list", "--json")
     assert first_result.code == 0
     assert first_result.document["output"] == "It is 6."
     assert first_result.document["usage"]["calls"] == 2
     assert repeated_result.document == first_result.document
-    assert (different_request.code, different_request.document["status"]) == (2, "id_in_use")
+    assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
     assert {call.model for call in model_server.calls} == {"large"}
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 

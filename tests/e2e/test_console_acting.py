@@ -138,13 +138,13 @@ async def test_one_form_answers_all_items_and_a_closed_request_keeps_the_typed_t
 ) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(ITEMS_PLAN)
-        other_run = await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
+        other_run_id = await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
         async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run_id}"]')
             await expect(cards).to_have_count(3)
-            other_card = page.locator(f'[data-run="{other_run}"]')
+            other_card = page.locator(f'[data-run="{other_run_id}"]')
             await other_card.get_by_label("Reason").fill("I am still writing")
-            await gateway.post(f"/v1/runs/{other_run}/feedback", {"answer": "yes"})
+            await gateway.post(f"/v1/runs/{other_run_id}/feedback", {"answer": "yes"})
             await expect(other_card.get_by_text("is closed")).to_be_visible()
             await expect(other_card.get_by_label("Reason")).to_have_value("I am still writing")
             await expect(other_card.get_by_role("button", name="Approve")).to_have_count(0)
@@ -256,8 +256,8 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await expect(dialog.get_by_role("row", name="one")).to_contain_text("again")
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
-            fork = page.url.rpartition("/")[2]
-            result = await gateway.wait_for_end(fork)
+            fork_run_id = page.url.rpartition("/")[2]
+            result = await gateway.wait_for_end(fork_run_id)
     assert (result["status"], result["output"]) == ("completed", 10)
     assert "reused" not in result["nodes"]["one"]["lineage"]
 

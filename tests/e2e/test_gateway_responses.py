@@ -55,9 +55,9 @@ async def test_response_in_the_background_is_fetched_until_completed(serve: Serv
 async def test_cancelled_response_has_status_cancelled(serve: Serve) -> None:
     async with serve(plans={"long": LONG_PLAN}) as gateway:
         response = await gateway.openai.responses.create(model="plan/long", input="{}", background=True)
-        first_cancel = await gateway.openai.responses.cancel(response.id)
-        second_cancel = await gateway.openai.responses.cancel(response.id)
-    assert (first_cancel.status, second_cancel.status) == ("cancelled", "cancelled")
+        cancelled_response = await gateway.openai.responses.cancel(response.id)
+        repeated_response = await gateway.openai.responses.cancel(response.id)
+    assert (cancelled_response.status, repeated_response.status) == ("cancelled", "cancelled")
 
 
 async def test_failed_run_is_an_error_or_a_failed_background_response(serve: Serve) -> None:

@@ -54,7 +54,7 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
         graph = (await gateway.http.get(f"/v1/runs/{run_id}/graph")).json()
         inputs = (await gateway.http.get(f"/v1/runs/{run_id}/inputs")).json()
         node = (await gateway.http.get(f"/v1/runs/{run_id}/nodes/double")).json()
-        unknown_node = await gateway.http.get(f"/v1/runs/{run_id}/nodes/dubble")
+        unknown_node_response = await gateway.http.get(f"/v1/runs/{run_id}/nodes/dubble")
         explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain", params={"node_id": "after"})).json()
         runs = (await gateway.http.get("/v1/runs", params={"title": run_id, "status": "completed"})).json()["data"]
     assert (request["request_id"], request["answer_schema"]["required"]) == ("check", ["approved"])
@@ -67,8 +67,8 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["input_schema"]["required"]) == ({"number": 21}, ["number"])
-    assert (node["result"], unknown_node.status_code) == (42, 404)
-    assert "did you mean 'double'?" in unknown_node.json()["error"]["message"]
+    assert (node["result"], unknown_node_response.status_code) == (42, 404)
+    assert "did you mean 'double'?" in unknown_node_response.json()["error"]["message"]
     assert explanation["node_id"] == "after"
     assert [each["run_id"] for each in runs] == [run_id]
 
@@ -90,7 +90,7 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
         query_events = await read_events(second_gateway, f"{path}?after={last_id(first_events)}")
         end_headers = {"Last-Event-ID": later_events[-1].id}
         response_after_end = await second_gateway.http.get(path, headers=end_headers)
-        unknown_cursor = await second_gateway.http.get(f"{path}?after=yesterday")
+        unknown_cursor_response = await second_gateway.http.get(f"{path}?after=yesterday")
     all_states = node_states(first_events) + node_states(later_events)
     assert len(all_states) == len(set(all_states))
     assert {name for name, status in all_states if status in END_STATES} == {"double", "check", "after"}
@@ -102,7 +102,7 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
     )
     assert query_states == header_states
     assert later_events[-1].name == "run.completed"
-    assert (response_after_end.status_code, unknown_cursor.status_code) == (204, 400)
+    assert (response_after_end.status_code, unknown_cursor_response.status_code) == (204, 400)
 
 
 async def test_session_reports_its_turn(serve: Serve) -> None:
@@ -113,10 +113,10 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
         requests = (await gateway.http.get(f"/v1/sessions/{session_id}/feedback")).json()["data"]
         await gateway.post(f"/v1/sessions/{session_id}/feedback", {"answer": {"approved": True}})
         session_events = await read_events(gateway, f"/v1/sessions/{session_id}/events")
-        alias = (await gateway.http.get(f"/v1/orchestration/{session_id}")).json()
-        alias_events = await read_events(gateway, f"/v1/orchestration/{session_id}/events")
+        orchestration_document = (await gateway.http.get(f"/v1/orchestration/{session_id}")).json()
+        orchestration_events = await read_events(gateway, f"/v1/orchestration/{session_id}/events")
         graph = (await gateway.http.get(f"/v1/sessions/{session_id}/graph")).json()
-        unknown_session = await gateway.http.get("/v1/sessions/missing")
+        unknown_session_response = await gateway.http.get("/v1/sessions/missing")
         sessions = (await gateway.http.get("/v1/sessions")).json()["data"]
         headers = {"Last-Event-ID": session_events[-1].id}
         response = await gateway.http.get(f"/v1/sessions/{session_id}/events", headers=headers)
@@ -131,9 +131,12 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
     assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)
     assert session_events[-1].id.startswith(f"{run_id}/")
     assert graph["run_id"] == run_id
-    assert (alias["session_id"], {each.name for each in alias_events}) == (session_id, {"node_completed"})
-    assert alias_events[-1].content["type"] == "node_completed"
-    assert (unknown_session.status_code, response.status_code) == (404, 204)
+    assert (orchestration_document["session_id"], {each.name for each in orchestration_events}) == (
+        session_id,
+        {"node_completed"},
+    )
+    assert orchestration_events[-1].content["type"] == "node_completed"
+    assert (unknown_session_response.status_code, response.status_code) == (404, 204)
 
 
 async def wait_for_runs_with_tags(gateway: Gateway, tags: list[str]) -> list[Any]:
@@ -175,13 +178,13 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
         document = (await gateway.http.get(new_response.headers["location"])).json()
         listed_runs = await wait_for_runs_with_tags(gateway, [f"order={key}", "team=blue"])
         unmatched_response = await gateway.http.get("/v1/runs", params={"tags": [f"order={key}", "team=red"]})
-        invalid_filter = await gateway.http.get("/v1/runs", params={"tags": "order"})
+        invalid_filter_response = await gateway.http.get("/v1/runs", params={"tags": "order"})
         await gateway.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
         await read_events(gateway, f"/v1/runs/{first_run['run_id']}/events")
         ended_run = (await gateway.post("/v1/runs", body, Idempotency_Key=key)).json()
         different_response = await gateway.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
         ambiguous_response = await gateway.post("/v1/runs", {**body, "plan": APPROVAL_PLAN})
-        unknown_template = await gateway.post("/v1/runs", {"template": "asc"})
+        unknown_template_response = await gateway.post("/v1/runs", {"template": "asc"})
     assert valid_check["status"] == "valid"
     assert valid_check["node_count"] == 3
     assert valid_check["input_schema"]["required"] == ["number"]
@@ -193,11 +196,11 @@ async def test_plan_is_checked_and_started_once_per_idempotency_key(serve: Serve
     assert (document["run_id"], document["tags"]) == (first_run["run_id"], {"order": key, "team": "blue"})
     assert [(each["run_id"], each["tags"]) for each in listed_runs] == [(first_run["run_id"], document["tags"])]
     assert (unmatched_response.json()["data"], unmatched_response.json()["has_more"]) == ([], False)
-    assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "tags")
+    assert (invalid_filter_response.status_code, invalid_filter_response.json()["error"]["param"]) == (400, "tags")
     assert (ended_run["run_id"], ended_run["created"], ended_run["status"]) == (first_run["run_id"], False, "cancelled")
     assert different_response.status_code == 409
     assert ambiguous_response.status_code == 400
-    assert unknown_template.status_code == 404
+    assert unknown_template_response.status_code == 404
 
 
 async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_cancellation(serve: Serve) -> None:
