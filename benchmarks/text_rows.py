@@ -20,7 +20,7 @@ from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
 from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.settings import Settings
-from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
+from dagwright.testing import ANY_NUMBER, ModelServer, Step, When, json_text, slow, step, text
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 
@@ -79,8 +79,8 @@ def script() -> Sequence[Step]:
     """Return the responses of the model, for any number of calls."""
     answer = slow(json_text({"answer": _ANSWER_TEXT, "missing": []}), **_PACE)
     return [
-        step(json_text(_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
-        step(answer, metadata={"purpose": "answer"}, times=ANY_NUMBER),
+        step(json_text(_PLAN), when=When(metadata={"purpose": "plan"}), times=ANY_NUMBER),
+        step(answer, when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER),
         step(slow(text(_ANSWER_TEXT), **_PACE), times=ANY_NUMBER),
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.planning.slow_tools import statement_about
 from dagwright.planning.plan_and_execute.goal_spec import ANSWER, PLAN
-from dagwright.testing import Completion, Step, slow, step, text, tool_call
+from dagwright.testing import Completion, Step, When, slow, step, text, tool_call
 
 TOKENS_PER_S = 50.0
 TOKEN_CHARACTERS = 4
@@ -109,8 +109,8 @@ def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[
     streamed_plan = slow(text(model_text), chunk_characters=CHUNK_CHARACTERS, chunk_delay_s=CHUNK_S)
     plan = streamed_plan if is_streamed else whole_response(text(model_text), model_text)
     return (
-        step(plan, metadata={"run_id": run_id, "purpose": PLAN}, is_streamed=is_streamed),
-        step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), metadata={"run_id": run_id, "purpose": ANSWER}),
+        step(plan, when=When(metadata={"run_id": run_id, "purpose": PLAN}, is_streamed=is_streamed)),
+        step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), when=When(metadata={"run_id": run_id, "purpose": ANSWER})),
     )
 
 
@@ -121,5 +121,6 @@ def agent_script(run_id: str, shape: Shape) -> Sequence[Step]:
         for arguments in agent_call_arguments(shape)
     ]
     return [
-        step(answer, metadata={"run_id": run_id}) for answer in (*calls, whole_response(text(ANSWER_TEXT), ANSWER_TEXT))
+        step(answer, when=When(metadata={"run_id": run_id}))
+        for answer in (*calls, whole_response(text(ANSWER_TEXT), ANSWER_TEXT))
     ]

@@ -35,7 +35,7 @@ from dagwright.server import LocalServer
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
-from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, step
+from dagwright.testing import ANY_NUMBER, ModelServer, Step, When, json_text, step
 from dagwright.toolset.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
@@ -98,14 +98,14 @@ class ConcurrentQuestions:
 
 def script() -> Sequence[Step]:
     """Return the model's responses to any number of questions."""
-    steps = [step("Note and report.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
+    steps = [step("Note and report.", when=When(metadata={"purpose": "intention"}), times=ANY_NUMBER)]
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "Continue.", "action": "continue", "sub_goals": _sub_goals(number)}
-        steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
+        steps.append(step(json_text(answer), when=When(last=f"This is round {number} of"), times=ANY_NUMBER))
     report_ref = {"from_sub_goal": _sub_goal_id(ROUNDS, 0, _CHAIN_LENGTH), "slot": "report"}
     final_round = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": report_ref}}
-    steps.append(step(json_text(final_round), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
-    return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
+    steps.append(step(json_text(final_round), when=When(last=f"This is round {ROUNDS + 1} of"), times=ANY_NUMBER))
+    return [*steps, step(ANSWER, when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER)]
 
 
 def _sub_goal_id(round_number: int, chain: int, position: int) -> int:

@@ -193,18 +193,13 @@ def step(
     answer: Answer | str | AnswerFunction,
     /,
     *,
+    when: When | None = None,
     times: int | None = 1,
     release_event: asyncio.Event | None = None,
-    **when: Any,
 ) -> Step:
-    """Return a step of a script. A text becomes a text response.
-
-    Args:
-        when: fields of `When`, such as `text` and `last`. They are conditions on the request, not parts of the
-            response.
-    """
+    """Return a step of a script. A text becomes a text response."""
     scripted_answer = answer if callable(answer) else to_answer(answer)
-    return Step(scripted_answer, When(**when), times=times, release_event=release_event)
+    return Step(scripted_answer, when or When(), times=times, release_event=release_event)
 
 
 class Script:

@@ -59,11 +59,10 @@ class _When(_StrictModel):
     last: str | None = None
     tool: str | None = None
     response_format: Literal["text", "json_object", "json_schema"] | None = None
-    streamed: bool | None = None
+    is_streamed: bool | None = None
 
     def to_when(self) -> When:
-        fields = self.model_dump(exclude={"streamed"})
-        return When(**fields, is_streamed=self.streamed)
+        return When(**self.model_dump())
 
 
 class _Pace(_StrictModel):

@@ -7,7 +7,7 @@ can be requested repeatedly.
 import asyncio
 import sys
 
-from dagwright.testing import ANY_NUMBER, ModelServer, SearchAnswer, SearchHit, SearchServer, json_text, step
+from dagwright.testing import ANY_NUMBER, ModelServer, SearchAnswer, SearchHit, SearchServer, When, json_text, step
 
 WU = SearchAnswer(
     (
@@ -29,7 +29,7 @@ _MAX_RUNS = 1_000
 
 async def main() -> None:
     """Serve until the process is stopped."""
-    model = ModelServer(step(CALCULATION_ANSWER, metadata=CALL_METADATA, times=ANY_NUMBER))
+    model = ModelServer(step(CALCULATION_ANSWER, when=When(metadata=CALL_METADATA), times=ANY_NUMBER))
     search = SearchServer({query: [answer] * _MAX_RUNS for query, answer in SEARCHES.items()})
     await model.__aenter__()
     await search.__aenter__()

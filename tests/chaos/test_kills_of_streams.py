@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
+from dagwright.testing import ANY_NUMBER, ModelServer, When, json_text, slow, step
 from tests.e2e.conftest import calculation, wait_node
 from tests.support.chaos import SHORT_HEARTBEAT_WORKER, model_environment, restart_server, worker_process
 from tests.support.eventually import eventually
@@ -36,8 +36,8 @@ def script(release_event: asyncio.Event) -> list[Any]:
         release_event=release_event,
     )
     return [
-        step(json_text(PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
-        step(held_response, metadata={"purpose": "answer"}, times=ANY_NUMBER),
+        step(json_text(PLAN), when=When(metadata={"purpose": "plan"}), times=ANY_NUMBER),
+        step(held_response, when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER),
     ]
 
 

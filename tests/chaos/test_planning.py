@@ -19,7 +19,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls import model_requests
 from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
+from dagwright.testing import ModelServer, Step, When, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.chaos import (
@@ -64,11 +64,11 @@ async def worker_with_model(server: LiveServer, folder: Path, model: ModelServer
 
 def lost_response(node_id: str) -> Step:
     """Return a response that is never sent: the worker is killed while it waits for the response."""
-    return step(_LOST_TEXT, metadata={"node_id": node_id}, release_event=asyncio.Event())
+    return step(_LOST_TEXT, when=When(metadata={"node_id": node_id}), release_event=asyncio.Event())
 
 
 def response_to(node_id: str, answer: Any) -> Step:
-    return step(answer, metadata={"node_id": node_id})
+    return step(answer, when=When(metadata={"node_id": node_id}))
 
 
 async def wait_for_calls(model: ModelServer, *nodes: str) -> None:

@@ -19,7 +19,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.model_calls.model_requests import ModelConfig
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, ReceivedCall, Step, step
+from dagwright.testing import ModelServer, ReceivedCall, Step, When, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS_FILE, start_run, worker_process
 from tests.support.chaos_tools import LIVING_OBJECTS_FILE
@@ -63,8 +63,10 @@ def steps_of(round_index: int) -> list[Step]:
     for number in reversed(range(REQUESTS_PER_ROUND)):
         request_word, model = word(round_index, number), model_of(number)
         plan = plan_text(call_node("a", "echo", text=request_word), call_node("b", "echo", text="{{a.result.text}}"))
-        steps.append(step(plan, model=model, metadata={"purpose": "plan"}, last=request_word))
-        steps.append(step(f"heard {request_word}", model=model, metadata={"purpose": "answer"}, last=request_word))
+        steps.append(step(plan, when=When(model=model, metadata={"purpose": "plan"}, last=request_word)))
+        steps.append(
+            step(f"heard {request_word}", when=When(model=model, metadata={"purpose": "answer"}, last=request_word))
+        )
     return steps
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dagwright.testing import ModelServer, step, tool_call
+from dagwright.testing import ModelServer, When, step, tool_call
 from tests.e2e.command import CommandLine, with_model
 from tests.e2e.conftest import WritePlan, calculation
 
@@ -27,9 +27,9 @@ async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> No
     (commands.folder / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
     # The argument `last` of a step is a text in the last message of the model call that the step answers.
     steps = (
-        step(tool_call("calculator", expression="6+7"), last="Add 6"),
-        step("It is 13.", last="13"),
-        step("Thirteen.", last="Write the sum."),
+        step(tool_call("calculator", expression="6+7"), when=When(last="Add 6")),
+        step("It is 13.", when=When(last="13")),
+        step("Thirteen.", when=When(last="Write the sum.")),
     )
     async with ModelServer(*steps) as model:
         # This test has its own task queue: the workers of other tests call other model servers.

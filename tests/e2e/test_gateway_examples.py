@@ -12,7 +12,7 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.response_items import ResponseRef
-from dagwright.testing import ANY_NUMBER, Raw, json_text, step
+from dagwright.testing import ANY_NUMBER, Raw, When, json_text, step
 from tests.e2e.conftest import Serve, calculation, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Gateway, chat_body, named_events_of
@@ -38,8 +38,8 @@ NODE_BY_PATH_END = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
 """End of the path of an operation -> node for which the operation is called."""
 PLAN_RESPONSE = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
-    step(json_text(PLAN_RESPONSE), metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    step(json_text({"answer": "It is 3.", "missing": []}), metadata={"purpose": "answer"}, times=ANY_NUMBER),
+    step(json_text(PLAN_RESPONSE), when=When(metadata={"purpose": "plan"}), times=ANY_NUMBER),
+    step(json_text({"answer": "It is 3.", "missing": []}), when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from dagwright.testing import json_text, step
+from dagwright.testing import When, json_text, step
 from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of, wait_node
 from tests.support.answer_texts import held_model_answer
 from tests.support.eventually import eventually
@@ -192,7 +192,9 @@ async def test_structured_answer_matches_its_schema_in_both_apis(serve: Serve) -
     schema = {"name": "final", "parameters": Person.model_json_schema()}
     function: dict[str, Any] = {"type": "function", "function": schema}
     async with serve(
-        plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON_PLAN, "chain": CHAIN_PLAN}
+        plan,
+        step(json_text(answer), when=When(response_format="json_schema")),
+        plans={"person": PERSON_PLAN, "chain": CHAIN_PLAN},
     ) as gateway:
         chat = gateway.openai.chat.completions
         completion = await chat.parse(model="profile/plan", messages=messages, response_format=Person)

@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.testing import ModelServer, json_text, step
+from dagwright.testing import ModelServer, When, json_text, step
 from dagwright.tools.testing import call_worker
 from dagwright_maritime.clarification import clarify_question
 from dagwright_maritime.helpdesk import common_helpdesk
@@ -60,7 +60,7 @@ async def look_up(maritime: Maritime, question: str, *answers: Any) -> WorkerRes
 
 async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> None:
     names = [name_entry("Maersk", "shipper", "shipper_name"), name_entry("LA", "port", "destination_port")]
-    model_server = ModelServer(step(lookup_answer(names=names), metadata={"purpose": "worker"}))
+    model_server = ModelServer(step(lookup_answer(names=names), when=When(metadata={"purpose": "worker"})))
     result = await call_with_model(maritime, model_server, metadata_lookup, question="Show me Maersk shipments to LA")
     assert (result.status, result.message) == ("success", None)
     analysis = result.outputs["analysis_result"]
@@ -160,7 +160,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
 async def test_invalid_lookup_answer_is_repaired(
     maritime: Maritime, invalid_fields: Mapping[str, Any], problem: str
 ) -> None:
-    valid_answer = step(lookup_answer(fields=["teu"]), last=problem)
+    valid_answer = step(lookup_answer(fields=["teu"]), when=When(last=problem))
     result = await look_up(maritime, "What is soon?", lookup_answer(**invalid_fields), valid_answer)
     assert result.outputs["analysis_result"]["fields"] == ["teu"]
 
@@ -189,7 +189,7 @@ async def test_answer_without_an_existing_article_is_repaired(maritime: Maritime
         (article_answer("Made up.", "no-such"), "there is no article 'no-such' among"),
         (article_answer("Made up."), "article_ids is empty"),
     ):
-        model_server = ModelServer(invalid_answer, step(valid_answer, last=problem))
+        model_server = ModelServer(invalid_answer, step(valid_answer, when=When(last=problem)))
         result = await call_with_model(maritime, model_server, common_helpdesk, question="What is a TEU?")
         assert result.outputs["answer"].startswith("Twenty feet.")
 
@@ -221,7 +221,7 @@ async def test_ambiguity_of_a_query_becomes_a_question(maritime: Maritime) -> No
     ambiguity = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
     valid_answer = json_text({"message": "Do you mean the day of arrival or the expected one?"})
     invalid_answer = json_text({"message": "I took one."})
-    model_server = ModelServer(invalid_answer, step(valid_answer, last="must end with a question"))
+    model_server = ModelServer(invalid_answer, step(valid_answer, when=When(last="must end with a question")))
     result = await call_with_model(maritime, model_server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
     assert '"not_clear": "Which date is meant?"' in user_message_of(model_server)
@@ -237,9 +237,11 @@ async def test_fields_are_explained_with_their_number_of_documents(maritime: Mar
     explanation_text = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
     invalid_answers = (
         json_text({"explanation": "See `arrived_on`."}),
-        step(json_text({"explanation": "About 12,345 have none."}), last="there is no field 'arrived_on'"),
+        step(json_text({"explanation": "About 12,345 have none."}), when=When(last="there is no field 'arrived_on'")),
     )
-    valid_answer = step(json_text({"explanation": explanation_text}), last="no line has these figures: 12,345")
+    valid_answer = step(
+        json_text({"explanation": explanation_text}), when=When(last="no line has these figures: 12,345")
+    )
     model_server = ModelServer(*invalid_answers, valid_answer)
     slots = {"metadata_results": metadata, "question": "arrival or ETA?"}
     result = await call_with_model(maritime, model_server, explain_metadata, **slots)
@@ -306,7 +308,9 @@ async def test_results_are_compared_with_figures_of_the_data(maritime: Maritime)
     difference, ratio = maersk_teu - evergreen_teu, maersk_teu / evergreen_teu
     text = f"MAERSK carried {maersk_teu:,} TEU, {difference:,} more than EVERGREEN ({100 * ratio:.1f} %)."
     invalid_answer = json_text({"text": f"MAERSK carried {maersk_teu + 1:,} TEU."})
-    valid_answer = step(json_text({"text": text}), last=f"no line has these figures of your text: {maersk_teu + 1:,}")
+    valid_answer = step(
+        json_text({"text": text}), when=When(last=f"no line has these figures of your text: {maersk_teu + 1:,}")
+    )
     model_server = ModelServer(invalid_answer, valid_answer)
     slots = {"es_results": results, "question": "Who carried more to LA?"}
     result = await call_with_model(maritime, model_server, analyze_results, **slots)

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.testing import ModelServer, json_text, step
+from dagwright.testing import ModelServer, When, json_text, step
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import SubGoal
 from dagwright_maritime.query_execution import es_query_exec, page_query
@@ -168,7 +168,7 @@ async def generate_query(
 
 async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
-    model_server = ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"}))
+    model_server = ModelServer(step(query_answer(VOLUME_BODY), when=When(metadata={"purpose": "worker"})))
     result = await generate_query(maritime, model_server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
@@ -206,14 +206,14 @@ INVALID_DATE_BODY = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "ag
 async def test_model_gets_the_problems_and_repairs_its_response(
     maritime: Maritime, invalid_response: Any, problem: str
 ) -> None:
-    model_server = ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem))
+    model_server = ModelServer(invalid_response, step(query_answer(VOLUME_BODY), when=When(last=problem)))
     result = await generate_query(maritime, model_server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME_BODY["aggs"]
 
 
 async def test_model_removes_aggregations_from_the_query_of_a_search(maritime: Maritime) -> None:
     body = {"query": LA_FILTER, "sort": [{"teu": "desc"}], "size": 5}
-    valid_answer = step(query_answer(body), last="the query must not have aggs for a search")
+    valid_answer = step(query_answer(body), when=When(last="the query must not have aggs for a search"))
     result = await generate_query(maritime, ModelServer(query_answer(VOLUME_BODY), valid_answer), SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 

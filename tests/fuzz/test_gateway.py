@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from dagwright.testing import ANY_NUMBER, ModelServer, ScriptNotFollowed, json_text, step
+from dagwright.testing import ANY_NUMBER, ModelServer, ScriptNotFollowed, When, json_text, step
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
@@ -55,9 +55,9 @@ PLAN_WITH_APPROVAL = {
 }
 MODEL_PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
-    step(json_text(MODEL_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    step(json_text({"answer": "It is 3.", "missing": []}), metadata={"purpose": "answer"}, times=ANY_NUMBER),
-    step(json_text({"route": "orchestration"}), metadata={"purpose": "route"}, times=ANY_NUMBER),
+    step(json_text(MODEL_PLAN), when=When(metadata={"purpose": "plan"}), times=ANY_NUMBER),
+    step(json_text({"answer": "It is 3.", "missing": []}), when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER),
+    step(json_text({"route": "orchestration"}), when=When(metadata={"purpose": "route"}), times=ANY_NUMBER),
     step("Three.", times=ANY_NUMBER),
 )
 MODELS = ["small", "plan/ask", "profile/plan", "agent/none"]

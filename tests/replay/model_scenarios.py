@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
+from dagwright.testing import ANY_NUMBER, When, slow, step, text, tool_calls
 from tests.support.agents import helper_plan
 from tests.support.eventually import eventually
 from tests.support.goals import call_node, goal_plan, plan_text
@@ -118,28 +118,25 @@ _ROUND_FIELDS: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompar
 _PLANNER_FIELDS: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND_FIELDS}
 _PICK_SUB_GOAL = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
-    step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
+    step("Compare Maersk and others.", when=When(metadata={"purpose": "intention"}), times=ANY_NUMBER),
     step(
         continue_response(_PICK_SUB_GOAL, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
-        last="This is round 1",
-        **_PLANNER_FIELDS,
+        when=When(last="This is round 1", **_PLANNER_FIELDS),
     ),
     step(
         continue_response(sub_goal(3, "clarify", question="Which?", more=1), _PICK_SUB_GOAL),
-        last="This is round 2",
-        **_PLANNER_FIELDS,
+        when=When(last="This is round 2", **_PLANNER_FIELDS),
     ),
     step(
         continue_response(sub_goal(3, "clarify", question="Which?"), _PICK_SUB_GOAL),
-        metadata={"purpose": "repair"},
-        **_ROUND_FIELDS,
+        when=When(metadata={"purpose": "repair"}, **_ROUND_FIELDS),
     ),
-    step(continue_response(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER_FIELDS),
-    step("Which one?", metadata={"purpose": "answer"}, **_ROUND_FIELDS),
+    step(continue_response(sub_goal(4, "rows", count=500)), when=When(last="This is round 3", **_PLANNER_FIELDS)),
+    step("Which one?", when=When(metadata={"purpose": "answer"}, **_ROUND_FIELDS)),
 )
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
-    step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step("I would add them up.", when=When(last="Add up.", metadata={"purpose": "plan"}), times=ANY_NUMBER),
     # The response to the second attempt of a plan whose stream broke off. The model call of this attempt also matches
     # later steps, so this step comes first.
     step(
@@ -148,7 +145,7 @@ MODEL_STEPS = (
             chunk_characters=_CHUNK_CHARACTERS,
             chunk_delay_s=0.02,
         ),
-        last="Your last answer ended",
+        when=When(last="Your last answer ended"),
         times=ANY_NUMBER,
     ),
     step(
@@ -158,8 +155,7 @@ MODEL_STEPS = (
             chunk_delay_s=0.05,
             cut_after=_CHUNKS_WITH_FIRST_NODE + 10,
         ),
-        last="Look it up.",
-        metadata={"purpose": "plan"},
+        when=When(last="Look it up.", metadata={"purpose": "plan"}),
         times=ANY_NUMBER,
     ),
     step(
@@ -168,42 +164,38 @@ MODEL_STEPS = (
             chunk_characters=_CHUNK_CHARACTERS,
             chunk_delay_s=0.02,
         ),
-        text="Look it up.",
-        metadata={"purpose": "repair"},
+        when=When(text="Look it up.", metadata={"purpose": "repair"}),
         times=ANY_NUMBER,
     ),
-    step(_PLAN_WITH_FAILING_NODE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(_PLAN_WITH_FAILING_NODE, when=When(last="Go on.", metadata={"purpose": "plan"}), times=ANY_NUMBER),
     step(
         plan_text(call_node("a", "plus", left=1, right=1)),
-        last="'a' failed",
-        metadata={"purpose": "replan"},
+        when=When(last="'a' failed", metadata={"purpose": "replan"}),
         times=ANY_NUMBER,
     ),
     step(
         plan_text(call_node("d", "plus", left="{{b.result}}", right=1)),
-        last="the fourth",
-        metadata={"purpose": "replan"},
+        when=When(last="the fourth", metadata={"purpose": "replan"}),
         times=ANY_NUMBER,
     ),
-    step("It is 4.", text="Step 'd'", metadata={"purpose": "answer"}, times=ANY_NUMBER),
+    step("It is 4.", when=When(text="Step 'd'", metadata={"purpose": "answer"}), times=ANY_NUMBER),
     step(
         json.dumps({"answer": "It is 3.", "missing": ["the fourth"]}),
-        text="Step 'a#2'",
-        metadata={"purpose": "answer"},
+        when=When(text="Step 'a#2'", metadata={"purpose": "answer"}),
         times=ANY_NUMBER,
     ),
-    step(_PLAN_OF_SUM, metadata={"purpose": "repair"}, times=ANY_NUMBER),
-    step("It is 7.", metadata={"purpose": "answer"}, times=ANY_NUMBER),
+    step(_PLAN_OF_SUM, when=When(metadata={"purpose": "repair"}), times=ANY_NUMBER),
+    step("It is 7.", when=When(metadata={"purpose": "answer"}), times=ANY_NUMBER),
     step(
         tool_calls(("plus", {"left": 1, "right": 2}), ("write", {"name": "replay"}), ("minus", {})),
-        last="Add and write.",
+        when=When(last="Add and write."),
         times=ANY_NUMBER,
     ),
-    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", last="Unknown tool", times=ANY_NUMBER),
-    step("It is 3.", last="Yes", times=ANY_NUMBER),
-    step("Lines.", last="Write a line.", times=ANY_NUMBER),
-    step("A line.", last="too short", times=ANY_NUMBER),
-    step("Word.", last="Say a word.", times=ANY_NUMBER),
+    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", when=When(last="Unknown tool"), times=ANY_NUMBER),
+    step("It is 3.", when=When(last="Yes"), times=ANY_NUMBER),
+    step("Lines.", when=When(last="Write a line."), times=ANY_NUMBER),
+    step("A line.", when=When(last="too short"), times=ANY_NUMBER),
+    step("Word.", when=When(last="Say a word."), times=ANY_NUMBER),
 )
 """Responses of the model in the scenarios."""
 

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.testing import ModelServer, json_text, read_script, step
-from dagwright.testing.script import Step
+from dagwright.testing.script import Step, When
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.agents import model_settings
 from tests.support.goals import checked_document
@@ -72,7 +72,7 @@ async def answer_question(runs: Runs, question: str, **options: Any) -> Document
 def worker_response(node_id: str, answer: Any, **conditions: Any) -> Step:
     """Return the step for a model call of the worker tool at a node; `answer` is JSON or text."""
     message = answer if isinstance(answer, str) else json_text(answer)
-    return step(message, metadata={"node_id": node_id, "purpose": "worker"}, **conditions)
+    return step(message, when=When(metadata={"node_id": node_id, "purpose": "worker"}, **conditions))
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.server import Connection, Server
-from dagwright.testing import step, tool_call
+from dagwright.testing import When, step, tool_call
 from tests.support.agent_harness import card_of
 from tests.support.agents import checked_document, messages_of, store_agents
 from tests.support.eventually import eventually
@@ -86,7 +86,7 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
 
 async def test_each_concurrent_run_calls_the_model_of_its_options(serve_script: ServeScript) -> None:
     plan = {"nodes": [{"id": "say", "agent": "writer", "objective": "Say who you are."}]}
-    steps = [step(f"I am {name}.", model=name) for name in ("large", "tiny")]
+    steps = [step(f"I am {name}.", when=When(model=name)) for name in ("large", "tiny")]
     async with serve_script(*steps) as (model, runs):
         handles = [
             await start(runs, plan, llm_card("writer"), model={"model": name, "seed": 7}) for name in ("large", "tiny")
@@ -113,7 +113,11 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
         {"id": "child", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
         echo_node("last", "write"),
     ]
-    steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
+    steps = (
+        step("Again!", when=When(last="Again.")),
+        tool_call("echo", what="tea"),
+        step("Of tea.", when=When(last="tea")),
+    )
     async with serve_script(*steps, harness=harness) as (model, runs):
         handle = await runs.start({"nodes": [hold_node]})
         await eventually(lambda: unique_name in harness.entered)

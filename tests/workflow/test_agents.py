@@ -10,7 +10,7 @@ from temporalio.client import Client
 from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
-from dagwright.testing import Raw, step, tool_call, tool_calls
+from dagwright.testing import Raw, When, step, tool_call, tool_calls
 from tests.support.agents import checked_document, choice_with_text, helper_plan, messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import call_node, goal_document, plan_text
@@ -27,7 +27,9 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
 ) -> None:
     harness = CallHarness()
     calls = tool_calls(("hold", {"name": unique_name}), ("hold", {"name": f"{unique_name}2"}))
-    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique_name), harness=harness) as (
+    async with serve_script(
+        step(calls, when=When(last="Look.")), step("Both are there.", when=When(last=unique_name)), harness=harness
+    ) as (
         model,
         runs,
     ):
@@ -54,8 +56,8 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
 
 async def test_agent_continues_as_new_with_its_whole_conversation(client: Client, serve_script: ServeScript) -> None:
     last_messages = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
-    steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(last_messages)]
-    async with serve_script(*steps, step("Done.", last='{"n":4}')) as (model, runs):
+    steps = [step(tool_call("echo", n=number), when=When(last=last)) for number, last in enumerate(last_messages)]
+    async with serve_script(*steps, step("Done.", when=When(last='{"n":4}'))) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Go on."})
             document = await checked_document(runs, handle)
@@ -75,7 +77,10 @@ async def test_model_receives_outcomes_of_calls_that_a_person_ended(
 ) -> None:
     harness = CallHarness()
     calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
-    async with serve_script(calls, step("Then without.", last="set by a person"), harness=harness) as (model, runs):
+    async with serve_script(calls, step("Then without.", when=When(last="set by a person")), harness=harness) as (
+        model,
+        runs,
+    ):
         handle = await runs.start_compiled_plan(helper_plan(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique_name in harness.entered)
         await wait_for_requests(runs.client, handle.id, "turn1.2")
@@ -156,7 +161,7 @@ async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Se
         requested_call("echo", '{"n": 5}', call_id=""),
     ]
     response = raw_response({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
-    async with serve_script(response, step("Done.", last='{"n":5}')) as (server, runs):
+    async with serve_script(response, step("Done.", when=When(last='{"n":5}'))) as (server, runs):
         handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Look."})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")

@@ -12,7 +12,7 @@ from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import tool_to_json
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, step, tool_call
+from dagwright.testing import ModelServer, When, step, tool_call
 from dagwright.tools import ToolRegistry, tool
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import choice_with_text, helper_plan
@@ -160,7 +160,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
 async def test_references_in_calls_and_results_of_agents_are_not_resolved(
     serve_script: ServeScript, secret: str
 ) -> None:
-    steps = (tool_call("echo", text=REFERENCES_TEXT), step(f"It is {REFERENCES_TEXT}", last=REFERENCES_TEXT))
+    steps = (tool_call("echo", text=REFERENCES_TEXT), step(f"It is {REFERENCES_TEXT}", when=When(last=REFERENCES_TEXT)))
     async with serve_script(*steps) as (server, runs):
         handle = await runs.start_compiled_plan(
             helper_plan(runs, "echo"), inputs={"objective": f"Say {REFERENCES_TEXT}"}

@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import ASK_FOR_WRITES, Policy, Rule, policy_from_json
-from dagwright.testing import json_text, step, tool_call
+from dagwright.testing import When, json_text, step, tool_call
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
@@ -45,9 +45,9 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
         {"id": "last", "tool": "echo", "arguments": {"found": "{{look.result}}", "n": "{{child.result}}"}},
     ]
     steps = (
-        step(tool_call("echo", what="tea"), last="Look for tea."),
-        step("Green tea.", last="tea"),
-        *(step(json_text({"n": number}), last=f"Count {name}.") for number, name in enumerate("ab")),
+        step(tool_call("echo", what="tea"), when=When(last="Look for tea.")),
+        step("Green tea.", when=When(last="tea")),
+        *(step(json_text({"n": number}), when=When(last=f"Count {name}.")) for number, name in enumerate("ab")),
     )
     async with serve_script(*steps) as (model, runs):
         handle = await runs.start({"nodes": nodes})
@@ -132,10 +132,10 @@ async def test_inline_agent_that_a_model_plans_has_only_the_tools_and_policy_of_
     text_with_unknown_tool = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))
     valid_text = plan_text({**_inline_agent_node("look", "Look.", "write"), "approval": "never"})
     steps = (
-        step(text_with_unknown_tool, last="Look."),
-        step(valid_text, last="needs an unknown tool"),
-        step(tool_call("write", name=unique_name), last="Look."),
-        step("I could not.", last="rejected this call"),
+        step(text_with_unknown_tool, when=When(last="Look.")),
+        step(valid_text, when=When(last="needs an unknown tool")),
+        step(tool_call("write", name=unique_name), when=When(last="Look.")),
+        step("I could not.", when=When(last="rejected this call")),
         "Nothing was done.",
     )
     async with serve_script(*steps, harness=harness) as (model, runs):

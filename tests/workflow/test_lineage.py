@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.agents import agent_declaration
 from dagwright.settings import Settings
-from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls
+from dagwright.testing import HttpError, ModelServer, When, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_harness import card_of
 from tests.support.goals import call_node
@@ -91,7 +91,7 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
     calls = tool_calls(("look", {"location": "https://x.example/tea"}), ("look_and_fail", {"location": "gone.txt"}))
     steps = (
         *(calls, "I looked.", tool_call("look", location="tea.txt"), "I looked too."),
-        *(tool_call("look", location="more.txt"), step(HttpError(400), last="more.txt")),
+        *(tool_call("look", location="more.txt"), step(HttpError(400), when=When(last="more.txt"))),
     )
     registry = ToolRegistry.of(look, look_and_fail)
     async with (

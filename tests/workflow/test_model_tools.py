@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
+from dagwright.testing import ModelServer, SearchServer, Tokens, When, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.goals import call_node
 from tests.support.people import tool_node
@@ -72,7 +72,7 @@ async def test_age_difference_example_reads_the_complete_search_results(client: 
     services = runpy.run_path(str(EXAMPLE_FOLDER / "services.py"))
     searches = {query: [answer] for query, answer in services["SEARCHES"].items()}
     async with (
-        ModelServer(step(services["CALCULATION_ANSWER"], metadata=services["CALL_METADATA"])) as model,
+        ModelServer(step(services["CALCULATION_ANSWER"], when=When(metadata=services["CALL_METADATA"]))) as model,
         SearchServer(searches) as search,
         serve(client, tmp_path, model, search) as runs,
     ):

@@ -13,7 +13,7 @@ from benchmarks.planning.report import report_to_json, score_table
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planner.plan_parser import parse_plan
-from dagwright.testing import ModelServer, Step, json_text, step
+from dagwright.testing import ModelServer, Step, When, json_text, step
 from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
@@ -35,7 +35,7 @@ def prompt_end(index: int) -> str:
 def expected_plan_steps(*omitted_indexes: int) -> list[Step]:
     """Script the expected plan of each request that is not omitted; calls may come in any order."""
     indexes = [index for index in range(len(CASES.requests)) if index not in omitted_indexes]
-    return [step(json_text(expected_plan(index)), last=prompt_end(index)) for index in indexes]
+    return [step(json_text(expected_plan(index)), when=When(last=prompt_end(index))) for index in indexes]
 
 
 async def plan_requests(server: ModelServer, **options: Any) -> list[PlannedRequest]:
@@ -73,8 +73,12 @@ async def test_model_that_returns_the_expected_plans_has_full_scores() -> None:
 
 async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_counts() -> None:
     invalid_text = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
-    repair_step = step(json_text(expected_plan(0)), text=prompt_end(0), last="This plan cannot be run:\n")
-    steps = [step(invalid_text, last=prompt_end(0)), repair_step, step("No.", text=prompt_end(1), times=3)]
+    repair_step = step(json_text(expected_plan(0)), when=When(text=prompt_end(0), last="This plan cannot be run:\n"))
+    steps = [
+        step(invalid_text, when=When(last=prompt_end(0))),
+        repair_step,
+        step("No.", when=When(text=prompt_end(1)), times=3),
+    ]
     async with ModelServer(*steps, *expected_plan_steps(0, 1)) as server:
         planned_requests = await plan_requests(server, max_plans=3)
     assert [len(each.attempts) for each in planned_requests] == [2, 3, *[1] * 18]

@@ -25,7 +25,7 @@ from dagwright.llm import (
     tool_result,
     user,
 )
-from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, step, text, tool_calls
+from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, When, step, text, tool_calls
 from tests.unit.llm.scripted_calls import (
     KEY,
     client_of,
@@ -219,7 +219,9 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
         expected = (answer_text(number), f"model-{number % 2}", number)
         assert (actual.text, actual.model, actual.usage.prompt_tokens) == expected
 
-    steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALL_COUNT)]
+    steps = [
+        step(answer_of(number), when=When(metadata={"node_id": f"n{number}"}), times=3) for number in range(CALL_COUNT)
+    ]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
         await asyncio.gather(*(check_answer(client, number) for number in range(CALL_COUNT)))
         memory_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

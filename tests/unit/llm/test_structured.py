@@ -23,6 +23,7 @@ from dagwright.testing import (
     Raw,
     ReceivedCall,
     ScriptedToolCall,
+    When,
     json_text,
     step,
     text,
@@ -107,7 +108,7 @@ async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
 
 async def test_rejected_mode_is_stored_per_model_unless_only_the_schema_was_rejected() -> None:
     expected_modes = ["json_schema", "json_object", "json_schema", "json_object"]
-    schema_rejection = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
+    schema_rejection = step(SCHEMA_UNSUPPORTED, when=When(model="old", response_format="json_schema"), times=ANY_NUMBER)
     steps = (schema_rejection, step(json_text(ANN), times=ANY_NUMBER))
     async with ModelServer(*steps) as server, client_of(server) as client:
         for model in ("old", "new", "old"):

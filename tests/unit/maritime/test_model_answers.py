@@ -11,7 +11,7 @@ import pytest
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse
-from dagwright.testing import ModelServer, json_text, step
+from dagwright.testing import ModelServer, When, json_text, step
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright_maritime.connection import SERVER_ATTEMPTS
@@ -46,7 +46,7 @@ async def request_number(server: ModelServer, last_heartbeat: Any = None, **opti
 
 async def test_repair_prompt_has_the_problem_of_the_answer() -> None:
     repair_prompt = "Invalid answer. 3 is odd\nWrite the whole answer again."
-    async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=repair_prompt)) as server:
+    async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), when=When(last=repair_prompt))) as server:
         actual, call = await request_number(server)
     # Each call is counted as a failure until its answer arrives.
     assert (actual, call.heartbeats) == (
@@ -71,7 +71,7 @@ async def test_valid_answer_of_an_earlier_attempt_is_reused() -> None:
     for last_heartbeat in ({"other": 1}, "text"):
         async with ModelServer(json_text({"n": 8})) as server:
             assert (await request_number(server, last_heartbeat))[0] == 8
-    async with ModelServer(step(json_text({"n": 8}), last="Invalid answer. 7 is odd")) as server:
+    async with ModelServer(step(json_text({"n": 8}), when=When(last="Invalid answer. 7 is odd"))) as server:
         assert (await request_number(server, {"answer": {"n": 7}}))[0] == 8
     assert server.calls[0].messages[-2] == {"role": "assistant", "content": '{"n": 7}'}
 
@@ -87,7 +87,7 @@ async def test_answer_is_reused_if_its_validation_is_retried() -> None:
     async with ModelServer(json_text({"n": 4})) as server:
         with pytest.raises(RetryLater, match="no response"):
             await request_number(server, validate=fail_temporarily)
-    async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
+    async with ModelServer(step(json_text({"n": 12}), when=When(last="Invalid answer. 4 is small"))) as server:
         assert (await request_number(server, {"answer": {"n": 4}}, validate=accept_large))[0] == 12
 
 

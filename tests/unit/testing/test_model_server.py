@@ -20,6 +20,7 @@ from dagwright.testing import (
     ScriptNotFollowed,
     Silence,
     Tokens,
+    When,
     busy,
     http_date,
     json_text,
@@ -78,13 +79,13 @@ async def test_complete_response_has_the_form_of_an_openai_response() -> None:
 
 async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
     steps = (
-        step("to the planner", metadata={"purpose": "planner"}),
-        step("to large", model="large"),
-        step("to Oslo", text="Oslo"),
-        step("to the stream", is_streamed=True),
-        step("to tools", tool="look"),
-        step("to json", response_format="json_object"),
-        step("to long", condition=lambda call: len(call.messages) == 3),
+        step("to the planner", when=When(metadata={"purpose": "planner"})),
+        step("to large", when=When(model="large")),
+        step("to Oslo", when=When(text="Oslo")),
+        step("to the stream", when=When(is_streamed=True)),
+        step("to tools", when=When(tool="look")),
+        step("to json", when=When(response_format="json_object")),
+        step("to long", when=When(condition=lambda call: len(call.messages) == 3)),
     )
     tools = [{"type": "function", "function": {"name": "look"}}]
     async with ModelServer(*steps) as server:
@@ -193,7 +194,7 @@ async def test_held_response_is_sent_when_it_is_released() -> None:
 
 async def test_unexpected_call_is_rejected_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with ModelServer(step("x", model="large")) as server:
+        async with ModelServer(step("x", when=When(model="large"))) as server:
             rejected_response = await post_chat(server, "What now?", metadata={"node_id": "n1"})
     error = rejected_response.json()["error"]
     assert (rejected_response.status_code, error["code"]) == (400, "unexpected_call")

@@ -18,7 +18,7 @@ from dagwright.testing.__main__ import main
 SCRIPT = """
 models: [small]
 steps:
-  - when: {metadata: {purpose: planner}, streamed: false}
+  - when: {metadata: {purpose: planner}, is_streamed: false}
     json: {nodes: []}
   - text: Slow
     pace: {first: 10ms, each: 0.01, characters: 2}

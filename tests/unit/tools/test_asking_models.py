@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_MODEL
 from dagwright.llm import Action, ModelConfig, system, user
-from dagwright.testing import HttpError, ModelServer, Tokens, busy, json_text, slow, step, text
+from dagwright.testing import HttpError, ModelServer, Tokens, When, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
@@ -80,7 +80,7 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
         answers = await asyncio.gather(*(context().ask_model(question) for question in ("one", "two")))
         return [answer.text for answer in answers]
 
-    steps = (step("first", last="one", release_event=release_event), step("second", last="two"))
+    steps = (step("first", when=When(last="one"), release_event=release_event), step("second", when=When(last="two")))
     async with ModelServer(*steps) as server:
         tool_call = asyncio.create_task(ModelToolHarness(ask_twice, server).payload({}))
         await eventually(lambda: tool_call.done() or len(server.calls) == 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
-from dagwright.testing import ANY_NUMBER, ModelServer, busy, step
+from dagwright.testing import ANY_NUMBER, ModelServer, When, busy, step
 from dagwright.tools.builtin.summaries import PART_CHARACTERS, TEXT_LIMIT, split_text, summarize
 from dagwright.tools.builtin.texts import json_query, render_template
 from dagwright.tools.builtin.waiting import wait
@@ -139,8 +139,8 @@ async def test_results_of_a_search_are_summarized_as_json() -> None:
 
 async def test_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     text = "\n\n".join(f"{number} " + "x" * (PART_CHARACTERS - 100) for number in range(3))
-    steps = [step(f"sum {n}", text=f"Part {n} of 3 of a longer text:") for n in (1, 2, 3)]
-    async with ModelServer(*steps, step("whole", last="sum 1\n\nsum 2\n\nsum 3")) as server:
+    steps = [step(f"sum {n}", when=When(text=f"Part {n} of 3 of a longer text:")) for n in (1, 2, 3)]
+    async with ModelServer(*steps, step("whole", when=When(last="sum 1\n\nsum 2\n\nsum 3"))) as server:
         result, call = await run_summarize(server, text)
     assert result == {"summary": "whole"}
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
@@ -148,14 +148,18 @@ async def test_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
 
 async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None:
     text = "\n\n".join("x" * (PART_CHARACTERS - 100) for _ in range(2))
-    async with ModelServer(step("second", text="Part 2 of 2"), step("whole", last="first\n\nsecond")) as server:
+    async with ModelServer(
+        step("second", when=When(text="Part 2 of 2")), step("whole", when=When(last="first\n\nsecond"))
+    ) as server:
         result, _ = await run_summarize(server, text, last_heartbeat={"0.0": "first"})
     assert result == {"summary": "whole"}
 
 
 async def test_summary_ends_although_the_model_returns_longer_texts() -> None:
     text = "word " * (PART_CHARACTERS // 2)
-    async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
+    async with ModelServer(
+        step("y" * 100_000, when=When(text="of a longer text"), times=ANY_NUMBER), "whole"
+    ) as server:
         result, _ = await run_summarize(server, text)
     assert result == {"summary": "whole"}
 
