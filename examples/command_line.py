@@ -36,15 +36,15 @@ def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
 
 def run_command(*arguments: str, environment: Mapping[str, str] | None = None) -> int:
     """Run a command of `dagwright` on this terminal and return its exit code."""
-    with started_command(*arguments, environment=environment) as process:
+    with running_command(*arguments, environment=environment) as process:
         return _wait_for_exit(process)
 
 
 @contextmanager
-def started_command(
+def running_command(
     *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a command of `dagwright` on this terminal and wait for it at the end of the block.
+    """Run a command of `dagwright` on this terminal inside the block; at the end of the block, wait until it ends.
 
     Args:
         environment: variables that differ from those of this process.

@@ -16,7 +16,7 @@ from dagwright.settings import load_settings
 from dagwright.types import FeedbackRequest
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.overview import read_overview
-from examples.command_line import choose_id, run_command, started_command
+from examples.command_line import choose_id, run_command, running_command
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"
 ID_PREFIX = "which-director-"
@@ -30,7 +30,7 @@ def demo(output: Output) -> int:
     with SyncClient.connect(settings=settings) as client:
         title = "Onboard a fund with one of two directors"
         run = client.start(PLAN, run_id=choose_id(client, ID_PREFIX, output), title=title)
-        with started_command("watch", run.id) as watch_process:
+        with running_command("watch", run.id) as watch_process:
             if not output.can_ask:
                 for event in run.events():
                     if event.type == "feedback.requested":

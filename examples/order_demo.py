@@ -13,7 +13,7 @@ from pathlib import Path
 from dagwright import SyncClient
 from dagwright.plugins.commands import ExitCode, Output, end_process, run_guarded
 from dagwright.settings import load_settings
-from examples.command_line import choose_id, started_command
+from examples.command_line import choose_id, running_command
 
 EXAMPLE_FOLDER = Path(__file__).parent / "order"
 ID_PREFIX = "demo-order-"
@@ -34,12 +34,12 @@ def demo(output: Output) -> int:
     command = ("dagwright", "run", "order.yaml", "--tools", "shop.py", "--id", run_id)
     output.print(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
     environment = {"DAGWRIGHT_STATE_DIR": str(settings.state_dir.resolve())}
-    with started_command(*command[1:], environment=environment, folder=folder) as process:
+    with running_command(*command[1:], environment=environment, folder=folder) as process:
         is_killed = _kill_while_packing(process, folder / "shop.log")
         if is_killed:
             output.print(f"\n$ kill -9 {process.pid}\n\n$ {' '.join(command)}")
     if is_killed:
-        with started_command(*command[1:], environment=environment, folder=folder) as process:
+        with running_command(*command[1:], environment=environment, folder=folder) as process:
             pass
     if process.returncode == ExitCode.COMPLETED:
         output.print(f"\n$ cat shop.log\n{(folder / 'shop.log').read_text()}")
