@@ -168,7 +168,7 @@ function stateBar(counts, total) {
   let x = 8;
   const namedStates = ["completed", "failed", "blocked", "running", "waiting"];
   return [...namedStates, "other"].map((status) => {
-    const count = status === "other" ? total - namedStates.reduce((sum, each) => sum + (counts[each] ?? 0), 0) : (counts[status] ?? 0);
+    const count = status === "other" ? total - namedStates.reduce((sum, namedState) => sum + (counts[namedState] ?? 0), 0) : (counts[status] ?? 0);
     const width = (count / total) * barWidth;
     x += width;
     return svg("rect", { class: "share", "data-state": status, x: x - width, y: GROUP_HEIGHT - 14, width, height: 7 });

@@ -31,7 +31,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   function readChanges() {
     const { value = {}, problems = [] } = form?.read() ?? {};
     if (problems.length) return undefined;
-    const changedInputs = Object.entries(value).filter(([name, each]) => !isSame(each, currentInputs.inputs[name]));
+    const changedInputs = Object.entries(value).filter(([name, newValue]) => !isSame(newValue, currentInputs.inputs[name]));
     return {
       inputs: Object.fromEntries(changedInputs),
       rerun: rerunField.value.split("\n").map((line) => line.trim()).filter(Boolean),

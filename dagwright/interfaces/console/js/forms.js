@@ -295,7 +295,7 @@ function objectField(spec) {
     clearProblems: () => fields.forEach((field) => field.clearProblems()),
     read(problems) {
       const fieldProblems = [];
-      const entries = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, each]) => each !== undefined);
+      const entries = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, fieldValue]) => fieldValue !== undefined);
       // An optional object without any value is omitted.
       if (!required && entries.length === 0) {
         fields.forEach((field) => field.clearProblems());
@@ -315,7 +315,7 @@ function arrayField(spec) {
 
 function multipleChoiceField(spec) {
   const { choices, value, required, schema } = spec;
-  const initialTexts = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
+  const initialTexts = new Set((Array.isArray(value) ? value : []).map((initialValue) => JSON.stringify(initialValue)));
   const inputs = choices.map((choice) => {
     const input = el("input", { type: "checkbox" });
     input.checked = initialTexts.has(JSON.stringify(choice));
@@ -353,7 +353,7 @@ function listField(spec) {
   const addButton = el("button", { type: "button" }, "Add an item");
   addButton.addEventListener("click", () => addItem(undefined).focus());
   const initialItems = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
-  initialItems.forEach((each) => addItem(each));
+  initialItems.forEach((itemValue) => addItem(itemValue));
   const control = el("div", { id: newId(), role: "group" }, list, addButton);
   const parts = addLabel(spec, control, { group: true });
   const field = createField(spec, parts, () => {
@@ -366,11 +366,11 @@ function listField(spec) {
     ...field,
     clearProblems() {
       parts.clearProblem();
-      fields.forEach((each) => each.clearProblems());
+      fields.forEach((itemField) => itemField.clearProblems());
     },
     read(problems) {
       const emptyList = read(problems);
-      return emptyList === undefined ? undefined : fields.map((each) => each.read(problems));
+      return emptyList === undefined ? undefined : fields.map((itemField) => itemField.read(problems));
     },
   };
 }

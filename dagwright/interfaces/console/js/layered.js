@@ -35,7 +35,7 @@ function orderLevel(level, neighbours, positions) {
   const averages = new Map(
     level.map((node) => {
       const nodes = neighbours[node];
-      return [node, nodes.length ? nodes.reduce((sum, each) => sum + positions[each], 0) / nodes.length : positions[node]];
+      return [node, nodes.length ? nodes.reduce((sum, neighbour) => sum + positions[neighbour], 0) / nodes.length : positions[node]];
     }),
   );
   level.sort((a, b) => averages.get(a) - averages.get(b) || positions[a] - positions[b]);
@@ -89,7 +89,7 @@ function moveLevel(level, neighbours, centers, sizes, nodeGap) {
   const stacks = [];
   for (const node of level) {
     const neighbourNodes = neighbours[node];
-    const center = neighbourNodes.length ? neighbourNodes.reduce((sum, each) => sum + centers[each][1], 0) / neighbourNodes.length : centers[node][1];
+    const center = neighbourNodes.length ? neighbourNodes.reduce((sum, neighbour) => sum + centers[neighbour][1], 0) / neighbourNodes.length : centers[node][1];
     let stack = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
     while (stacks.length && stacks.at(-1).top + stacks.at(-1).height + nodeGap > stack.top) {

@@ -143,12 +143,12 @@ export class RunGraph {
   /** Open or close a group. The groups that were opened first are closed if there would be too many boxes. */
   toggle(key, label = key) {
     if (this.openGroups.delete(key)) {
-      for (const each of [...this.openGroups.keys()]) if (isPartOf(each, key)) this.openGroups.delete(each);
+      for (const openKey of [...this.openGroups.keys()]) if (isPartOf(openKey, key)) this.openGroups.delete(openKey);
       return;
     }
     this.openGroups.set(key, label);
     while (this.openGroups.size > 1 && this.boxes().boxes.length > MAX_BOXES) {
-      const oldest = [...this.openGroups.keys()].find((each) => each !== key && !isPartOf(key, each));
+      const oldest = [...this.openGroups.keys()].find((openKey) => openKey !== key && !isPartOf(key, openKey));
       if (oldest === undefined) return;
       this.toggle(oldest);
     }
@@ -160,7 +160,7 @@ export class RunGraph {
     if (this.nodes.size <= MAX_BOXES || !this.nodes.has(nodeId)) return;
     let groups = this.#levelGroups();
     for (;;) {
-      const group = groups.find((each) => each.members.includes(nodeId));
+      const group = groups.find((candidate) => candidate.members.includes(nodeId));
       if (!this.openGroups.has(group.key)) this.toggle(group.key, group.label);
       if (group.members.length <= MAX_MEMBERS) return;
       groups = this.#split(group);

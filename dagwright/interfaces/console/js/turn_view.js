@@ -177,13 +177,13 @@ export class TurnView {
       const entries = [...this.nodes];
       const counts = {};
       for (const [, { status }] of entries) counts[status] = (counts[status] ?? 0) + 1;
-      const visibleEntries = entries.length <= MAX_SHOWN_NODES ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, MAX_SHOWN_NODES);
+      const visibleEntries = entries.length <= MAX_SHOWN_NODES ? entries : entries.filter(([, node]) => node.status !== "completed").slice(0, MAX_SHOWN_NODES);
       const omittedCount = entries.length - visibleEntries.length;
       this.progress.hidden = entries.length === 0;
       this.progressSummary.textContent = `Progress: ${countText(counts)}`;
       fill(
         this.nodeList,
-        visibleEntries.map(([nodeId, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(nodeId, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
+        visibleEntries.map(([nodeId, node]) => el("li", {}, stateMark(node.status), " ", this.nodeLink(nodeId, node), node.tool && el("span", { class: "hint" }, ` ${node.tool}`))),
         omittedCount > 0 && el("li", { class: "hint" }, `and ${omittedCount.toLocaleString("en")} more`),
       );
     });

@@ -53,7 +53,7 @@ export async function mount(root, { api, params }) {
       history.replaceState(null, "", `#/chat/${sessionId}`);
       document.title = `${sessionId} · Chat · Dagwright`;
     }
-    const earlierMessages = turnViews.flatMap((each) => each.messages());
+    const earlierMessages = turnViews.flatMap((turnView) => turnView.messages());
     const turnView = new TurnView(message, { api, onRun: listSessions, onEnd: onEnd });
     add(turnView);
     // A model may answer without a run, and then needs the earlier messages. For a run, the session stores the turns.
@@ -73,7 +73,7 @@ export async function mount(root, { api, params }) {
     try {
       const { data } = await api.get("/v1/sessions");
       if (isUnmounted) return;
-      fill(sessions, data.map((each) => sessionLine(each, sessionId)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
+      fill(sessions, data.map((session) => sessionLine(session, sessionId)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
       if (!isUnmounted) announce(error.message);
     }
@@ -118,7 +118,7 @@ export async function mount(root, { api, params }) {
   if (!isUnmounted) composer.focus();
   return () => {
     isUnmounted = true;
-    turnViews.forEach((each) => each.stopFollowing());
+    turnViews.forEach((turnView) => turnView.stopFollowing());
   };
 }
 

@@ -47,12 +47,12 @@ export async function mount(root, { api, params }) {
 
   function filteredRequests() {
     const query = filter.value.trim().toLowerCase();
-    const searchText = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
-    return query ? requests.filter((each) => searchText(each).includes(query)) : requests;
+    const searchText = (request) => `${request.prompt}\n${request.request_id}\n${request.run_id}\n${request.title ?? ""}\n${request.assignee ?? ""}`.toLowerCase();
+    return query ? requests.filter((request) => searchText(request).includes(query)) : requests;
   }
 
   function show() {
-    const openRequests = new Map(requests.map((each) => [requestKey(each), each]));
+    const openRequests = new Map(requests.map((request) => [requestKey(request), request]));
     for (const [key, card] of cards) {
       if (openRequests.has(key)) continue;
       // A card with a draft is kept.
@@ -61,7 +61,7 @@ export async function mount(root, { api, params }) {
       cards.delete(key);
     }
     requestCountsByNode = new Map();
-    for (const each of requests) requestCountsByNode.set(nodeKeyOf(each), (requestCountsByNode.get(nodeKeyOf(each)) ?? 0) + 1);
+    for (const request of requests) requestCountsByNode.set(nodeKeyOf(request), (requestCountsByNode.get(nodeKeyOf(request)) ?? 0) + 1);
     const matchingRequests = filteredRequests();
     const visibleKeys = new Set();
     for (const request of matchingRequests.slice(0, maxShown)) {
@@ -81,7 +81,7 @@ export async function mount(root, { api, params }) {
     const countText = filter.value.trim()
       ? `${matchingRequests.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${moreText}`
       : `${total} open`;
-    const omittedText = omittedRuns.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
+    const omittedText = omittedRuns.map((run) => `; ${run.count.toLocaleString("en")} more of ${run.run_id}`).join("");
     state.textContent = requests.length || omittedText ? `${countText}${omittedText}` : "There are no open requests.";
   }
 
@@ -115,14 +115,14 @@ export async function mount(root, { api, params }) {
       newOmittedRuns.push(...page.omitted);
       cursor = page.cursor;
     } while (cursor && loadedRequests.length < maxShown);
-    for (const each of loadedRequests) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
-    requests = loadedRequests.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
+    for (const request of loadedRequests) if (request.shortened && !fullRequests.has(requestKey(request))) await readFullRequests(request.run_id);
+    requests = loadedRequests.map((request) => (request.shortened ? fullRequests.get(requestKey(request)) ?? request : request));
     hasMore = Boolean(cursor);
     omittedRuns = newOmittedRuns;
   }
 
   async function readFullRequests(runId) {
-    for (const each of (await api.get(runPath(runId, "/feedback"))).data) fullRequests.set(requestKey(each), each);
+    for (const request of (await api.get(runPath(runId, "/feedback"))).data) fullRequests.set(requestKey(request), request);
   }
 
   async function refreshOnce() {

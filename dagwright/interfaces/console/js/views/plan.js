@@ -123,7 +123,7 @@ export async function mount(root, { api, params, go }) {
   /** Selects a line, in the middle of the visible part. */
   function goTo(line) {
     const lines = text.value.split("\n");
-    const from = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
+    const from = lines.slice(0, line - 1).reduce((sum, lineText) => sum + lineText.length + 1, 0);
     text.focus();
     text.setSelectionRange(from, from + (lines[line - 1] ?? "").length);
     const height = text.scrollHeight / lines.length;
