@@ -33,9 +33,9 @@ class ServiceError(Exception):
     """Unclassified failure of a call.
 
     Args:
-        kind: `connection`, `timeout`, `status` for an HTTP error, `stream` for an error inside a stream, `broken` for a
-            response that violates the protocol, or `classified` for a failure with `error`: a call that cannot be made,
-            or a valid response that cannot be used.
+        kind: `connection`; `timeout`; `status`: an HTTP error; `stream`: an error inside a stream; `broken`: a response
+            that violates the protocol; `classified`: a failure with `error`, such as a call that cannot be made, or a
+            valid response that cannot be used.
         description: the failure, as the end of a sentence about the endpoint, such as `returned an empty answer`.
         status: HTTP status, or the status that a server reported inside a stream.
         body: content of the error body.
