@@ -1,8 +1,8 @@
 """Runs of the batches of a large map: their input and their result.
 
-The run of a batch contains only the map node, with the same id and path, so its items have the same ids, keys and
-idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind `external`, whose ends are
-in the input next to the plan. The workflow and the history reader both use these functions.
+The run of a batch contains only the map node, with the same ID and path as in the parent run. So the items have the
+same IDs, item keys and idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind
+`external`, whose ends are in the input next to the plan. The workflow and the history reader both use these functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,9 +1,9 @@
 """The signal `planned`: nodes of a plan that a model is still writing, reported by the worker of the model call.
 
-A message is `{"call", "attempt", "from", "nodes"}`: id of the planner's activity, number of the attempt, count of nodes
-that this attempt has reported before, and the next nodes as written. Messages of an earlier attempt and repeated
-messages have no effect. The first message of a new attempt has no nodes; from then on, messages of earlier attempts are
-ignored.
+A message is `{"call", "attempt", "from", "nodes"}`. `call` is the ID of the planner's activity, `attempt` the number of
+the attempt, and `from` the number of nodes that this attempt has reported before. `nodes` are the next nodes as
+written. A repeated message has no effect. The first message of an attempt has no nodes; after this message, messages of
+earlier attempts have no effect.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Snapshot of a run: the state that a run passes to its next execution through continue-as-new, or to its fork.
 
-The state of the nodes is a compressed text, because the states of a large run are long and similar; a very long text is
-stored in the payload store, in pieces.
+The state of the nodes is a compressed text, because the states of a large run are long and similar. A very long text is
+split into pieces, which are in the payload store.
 """
 
 import math

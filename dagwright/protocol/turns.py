@@ -1,6 +1,6 @@
 """Messages of the turns of a session: the request that starts a turn, and the report of its end.
 
-The sender may be the Temporal UI or a program in another language: every field is checked, and data for the state of a
+The sender may be the Temporal UI or a program in another language, so every field is checked. Data for the state of a
 session is cut to the limits of a session.
 """
 
