@@ -59,8 +59,8 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
 def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) -> None:
     """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
-    The modules with tools must be imported already, because the record contains the files of these modules: in
-    another process, the names of the modules may refer to other files.
+    The modules with tools must be imported already, because the record contains the files of these modules. The record
+    does not contain the names of the modules, because a name may refer to another file in another process.
     """
     record_file = settings.state_dir / RECORD_FILE_NAME
     paths = [*protected_paths.paths, *protected_paths.module_files()]

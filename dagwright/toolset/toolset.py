@@ -57,8 +57,8 @@ class Toolset:
     Args:
         built_in: built-in tools, agents of the database, and tools of plugins, served on the task queue of the
             workflows.
-        user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
-            the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
+        user_tools: the tools of `--tools` and `--agents`. Each tool is served on the queue of its file or module; with
+            `--tools-queue`, all are served on this queue. They take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, with absolute paths, so that another
             command can load the same tools.
         database_url: URL of the database of the stored agents.
