@@ -191,9 +191,9 @@ async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: 
         responses = await asyncio.gather(*map(ask, session_ids))
         accepted_response, rejected_response = sorted(responses, key=lambda each: each.status_code)
         run_id = accepted_response.headers["x-run-id"]
-        rejected_session = session_ids[responses.index(rejected_response)]
-        cancel_response = await gateway.post(f"/v1/sessions/{rejected_session}/cancel", {})
-        session_response = await gateway.http.get(f"/v1/sessions/{rejected_session}")
+        rejected_session_id = session_ids[responses.index(rejected_response)]
+        cancel_response = await gateway.post(f"/v1/sessions/{rejected_session_id}/cancel", {})
+        session_response = await gateway.http.get(f"/v1/sessions/{rejected_session_id}")
         status = (await gateway.http.get(f"/v1/runs/{run_id}")).json()["status"]
     assert accepted_response.status_code == 200
     assert rejected_response.status_code == 409

@@ -134,8 +134,8 @@ async def _start_and_disconnect(gateway: Gateway, **headers: str) -> str:
 async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
     key = "gateway-disconnect"
     async with serve(plans={"long": LONG_PLAN}) as gateway:
-        continued_run = await _start_and_disconnect(gateway)
-        cancelled_run = await _start_and_disconnect(gateway, X_Cancel_On_Disconnect="true")
+        continued_run_id = await _start_and_disconnect(gateway)
+        cancelled_run_id = await _start_and_disconnect(gateway, X_Cancel_On_Disconnect="true")
         body_without_stream = chat_body("plan/long", cancel_on_disconnect=True)
         request_task = asyncio.create_task(gateway.post(CHAT, body_without_stream, Idempotency_Key=key))
 
@@ -144,10 +144,10 @@ async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> Non
 
         await eventually(lambda: has_status(run_id_of_key(key), "running"))
         request_task.cancel()
-        for run_id in (cancelled_run, run_id_of_key(key)):
+        for run_id in (cancelled_run_id, run_id_of_key(key)):
             await eventually(partial(has_status, run_id, "cancelled"))
-        assert await has_status(continued_run, "running")
-        await gateway.context.steering.cancel(continued_run)
+        assert await has_status(continued_run_id, "running")
+        await gateway.context.steering.cancel(continued_run_id)
 
 
 async def test_stopping_gateway_ends_streams_but_cancels_no_run(serve: Serve) -> None:

@@ -67,11 +67,11 @@ async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(co
         status = (await http.get(f"/refills/{run_id}")).json()
         assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
         assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
-        rejected_run = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
-        await _cursor_of_event(http, rejected_run, "feedback.requested")
-        await http.post(f"/refills/{rejected_run}/approval", json={"approved": False})
-        await _cursor_of_event(http, rejected_run, "run.completed")
-        assert (await http.get(f"/refills/{rejected_run}")).json()["output"] is None
+        rejected_run_id = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
+        await _cursor_of_event(http, rejected_run_id, "feedback.requested")
+        await http.post(f"/refills/{rejected_run_id}/approval", json={"approved": False})
+        await _cursor_of_event(http, rejected_run_id, "run.completed")
+        assert (await http.get(f"/refills/{rejected_run_id}")).json()["output"] is None
         for path in ("/refills/none", "/refills/none/events"):
             assert (await http.get(path)).status_code == httpx.codes.NOT_FOUND
     await stop_process(server)

@@ -41,9 +41,9 @@ async def test_prune_removes_only_unneeded_payloads(
     await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
-    prune_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
-    assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "needed_values_unknown")
-    assert prune_without_worker.document["message"].startswith(
+    result_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
+    assert (result_without_worker.code, result_without_worker.document["status"]) == (1, "needed_values_unknown")
+    assert result_without_worker.document["message"].startswith(
         "nothing is removed: no worker of the namespace default ("
     )
 
@@ -51,8 +51,8 @@ async def test_prune_removes_only_unneeded_payloads(
     assert (
         await commands_with_private_server("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")
     ).code == 0
-    shown_store = {**(await commands_with_private_server("store", "show", "--json")).document, "renewed_before": None}
-    assert shown_store == {
+    show_document = {**(await commands_with_private_server("store", "show", "--json")).document, "renewed_before": None}
+    assert show_document == {
         "store": str(folder),
         "payloads": 4,
         "bytes": 600,
@@ -62,19 +62,19 @@ async def test_prune_removes_only_unneeded_payloads(
         "reason": "the namespace default retains runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
-    dry_run = (await commands_with_private_server("store", "prune", "--json")).document
+    dry_run_document = (await commands_with_private_server("store", "prune", "--json")).document
     unchanged_counts = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
-    assert {**dry_run, "renewed_before": None} == {**shown_store, **unchanged_counts, "status": "dry_run"}
+    assert {**dry_run_document, "renewed_before": None} == {**show_document, **unchanged_counts, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
-    pruned_store = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
+    prune_document = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
     removed_counts = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
-    assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed_counts, "status": "cleaned"}
+    assert {**prune_document, "renewed_before": None} == {**show_document, **removed_counts, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
-    second_prune = await commands_with_private_server("store", "prune")
+    second_prune_result = await commands_with_private_server("store", "prune")
     lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
-    assert second_prune.stdout.splitlines()[1:3] == lines
+    assert second_prune_result.stdout.splitlines()[1:3] == lines
 
 
 async def test_store_is_shown_even_if_no_server_is_reachable(commands: CommandLine) -> None:
