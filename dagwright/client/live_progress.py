@@ -82,8 +82,8 @@ async def _watch(run: WatchedRun, change_event: asyncio.Event) -> None:
 
 async def _wait_for_change(change_event: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
     """Wait for the minimum interval, and then for the next change, but at most `_TICK_S` for the change."""
-    interval = _LARGE_GRAPH_INTERVAL_S if len(drawing.nodes) > _MAX_SMALL_GRAPH_NODES else _MIN_INTERVAL_S
-    await asyncio.wait({watcher}, timeout=interval)
+    interval_s = _LARGE_GRAPH_INTERVAL_S if len(drawing.nodes) > _MAX_SMALL_GRAPH_NODES else _MIN_INTERVAL_S
+    await asyncio.wait({watcher}, timeout=interval_s)
     try:
         await asyncio.wait_for(change_event.wait(), _TICK_S)
     except TimeoutError:

@@ -170,7 +170,7 @@ def duration_s(option: str, duration: Duration) -> float:
     """Return the seconds of a duration.
 
     Raises:
-        OptionInvalid: the duration is not positive, too long or not a duration.
+        OptionInvalid: the value is not a duration, or the duration is too long or not positive.
     """
     try:
         if isinstance(duration, str):

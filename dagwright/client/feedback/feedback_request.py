@@ -169,7 +169,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     """Return the content of an answer in the format that runs receive, without the nodes of the answer.
 
     Raises:
-        FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.
+        FeedbackRejected: none or several of `approved`, `selected`, `text` and `data` are given.
     """
     content_fields = [name for name in _EXCLUSIVE_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
     if len(content_fields) != 1:

@@ -79,7 +79,8 @@ class Answer:
         by: person who answers.
         note: additional remark to record.
         source: channel of the model client that relays the answer; `None` if a person answered directly.
-        may_answer: as in `dagwright.core.model.requests.Feedback`.
+        may_answer: requests that the person may answer: `all`, `unassigned` (requests without an assignee, or assigned
+            to `by`), or `assigned` (only requests assigned to `by`).
     """
 
     content: Any
