@@ -93,7 +93,7 @@ async def _batch_with_item(
     task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
     """Return the run ID of the first batch that has the item, or `None` if no batch has the item."""
-    batches_not_started: list[str] = []
+    unstarted_batch_ids: list[str] = []
     for start in range(0, len(candidates), _MAX_CONCURRENT_READS):
         batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[start : start + _MAX_CONCURRENT_READS]]
         batch_run_ids = [child_workflow_id(view.run_id, batch_id) for batch_id in batch_ids]
@@ -102,13 +102,13 @@ async def _batch_with_item(
         )
         if True in has_item_flags:
             return batch_run_ids[has_item_flags.index(True)]
-        batches_not_started += [
+        unstarted_batch_ids += [
             batch_id for batch_id, has_item in zip(batch_ids, has_item_flags, strict=True) if has_item is None
         ]
-    if batches_not_started:
-        more_text = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""
+    if unstarted_batch_ids:
+        more_text = f" and {len(unstarted_batch_ids) - 1} more batches" if len(unstarted_batch_ids) > 1 else ""
         raise ItemNotStarted(
-            f"{task_id!r} is not known yet: the items of {batches_not_started[0]!r}{more_text} have not started"
+            f"{task_id!r} is not known yet: the items of {unstarted_batch_ids[0]!r}{more_text} have not started"
         )
     return None
 

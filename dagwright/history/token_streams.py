@@ -374,7 +374,7 @@ def _text_in_heartbeat(activity: PendingActivityInfo) -> HeartbeatText | None:
 
 
 def answering_node(plan: CompiledPlan) -> str | None:
-    """Return the node whose result alone is the output of a plan."""
+    """Return the node whose result is the whole output of a plan; `None` if the output has another form."""
     if len(plan.output_bindings) != 1:
         return None
     ((path, template),) = plan.output_bindings
