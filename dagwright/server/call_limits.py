@@ -213,7 +213,8 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
     except (LimitUnreachable, RPCError) as error:
         if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        # No worker responds, so no call runs, or the limit has ended meanwhile: start it again with the new settings.
+        # Either no worker responds, and then no call runs, or the limit has ended meanwhile. In both cases, start the
+        # limit again with the new settings.
         workflow = await find_open_workflow(client, _workflow_id(subject))
         previous_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
     new_settings = previous_settings.apply_change(change)

@@ -2,8 +2,8 @@
 
 Any worker of a task queue may execute a part of any run. A command is therefore rejected if another process that serves
 runs of the folder, in the background or as a command, has other settings. Each process has a file `<name>.settings`
-next to its lock, with a salt and a digest of each setting on which a run may depend, not the settings themselves. Files
-of background processes are in `workers/`, files of commands in `serving/`.
+next to its lock. The file has a salt and digests of the settings on which a run may depend, not the settings
+themselves. Files of background processes are in `workers/`, files of commands in `serving/`.
 """
 
 import hashlib

@@ -101,8 +101,8 @@ def chat(arguments: ChatArguments, output: Output) -> int:
             await stack.enter_async_context(serving_toolset(connection.client, toolset, settings=settings))
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
-            chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
-            code = await chat_loop.answer_messages(session_name, is_new=arguments.session_id is None)
+            conversation = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
+            code = await conversation.answer_messages(session_name, is_new=arguments.session_id is None)
             # Steps that do not end in time are abandoned, but their runs continue.
             interrupt_handling.exit_watchdog.start(code)
             if code == ExitCode.INTERRUPTED:

@@ -12,8 +12,9 @@ class ExitCode(IntEnum):
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""
     FAILED = 1
-    """The run failed or completed with failures; or no request arrived in time; or rows of a file were rejected; or the
-    payload store, the database or the disk cannot be used; or a defect of Dagwright ended the command."""
+    """The run failed or completed with failures; or no feedback request arrived in time; or rows of a file were
+    rejected; or the payload store, the database or the disk cannot be used; or a defect of Dagwright ended the
+    command."""
     REJECTED = 2
     """The command, its plan or its settings are invalid, the run does not exist, or the run rejects the command."""
     CANCELLED = 3

@@ -220,8 +220,8 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
     """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
-        CommandError: the named request is not open, no request is open, or the user named none of several open
-            requests.
+        CommandError: the named request is not open, no request is open, or several requests are open and the user named
+            no request.
     """
     run_text = f"the run {answer_arguments.run_id!r:.200}"
     try:

@@ -184,8 +184,8 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         pending_call = view.pending_calls.get(node.id)
         return replace(row, attempts=max(row.attempts, pending_call.attempt)) if pending_call else row
     done, total = count_ended_items(record)
-    eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
-    return replace(row, done=done, total=total, eta_s=eta)
+    eta_s = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
+    return replace(row, done=done, total=total, eta_s=eta_s)
 
 
 def _item_rows(

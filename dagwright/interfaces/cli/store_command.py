@@ -85,21 +85,21 @@ def prune(is_confirmed: bool, output: Output) -> int:
             raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEEDED_VALUES_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed_payloads = await remove_payloads(store, report.cutoff) if is_confirmed else Amount()
-        removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
+        removed_entries = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
             status = "cleaned" if is_confirmed else "dry_run"
             output.document(
                 {
                     "status": status,
                     "removed": _payloads_json(removed_payloads),
-                    "removed_results": _cached_json(removed_results),
+                    "removed_results": _cached_json(removed_entries),
                     **report.to_json(),
                 }
             )
         elif is_confirmed:
             output.print(f"removed from {report.location}: {_payloads_text(removed_payloads)}")
-            if removed_results.count:
-                output.print(f"removed expired entries from the cache: {_cached_text(removed_results)}")
+            if removed_entries.count:
+                output.print(f"removed expired entries from the cache: {_cached_text(removed_entries)}")
             output.print(_retention_line(report.cutoff))
         else:
             _print_report(report, output)
