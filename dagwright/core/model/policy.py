@@ -241,7 +241,7 @@ POLICY = "policy"
 NAMED_FILES_LIMIT = 100
 NAMED_HOSTS_LIMIT = 100
 _PATH_CHARACTERS = 200
-"""Longest path in a request."""
+"""Maximum length of a path that is found in a request; longer paths are ignored."""
 _HOST_CHARACTERS = 253
 """Longest host name (RFC 1035, section 2.3.4: 255 bytes as encoded)."""
 _QUOTES = "\"'`\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u300c\u300d\u300e\u300f"

@@ -249,7 +249,7 @@ class MapBatchEnd:
     """Status, results and first failure of a batch that has ended.
 
     Args:
-        counts: status -> number of items that ended with it.
+        counts: status -> number of items that ended with this status.
         values: results in item order, unless they are in `pieces`.
         pieces: as in `MapBatch`.
         error, failed_key: error and key of the first item that failed.

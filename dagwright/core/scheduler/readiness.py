@@ -107,7 +107,7 @@ class Gate:
     """Concurrency limit that several tasks share: calls of one tool, items of one node, or all tasks of a run.
 
     Args:
-        limit: slots, at least 1.
+        limit: number of slots, at least 1.
         in_use: slots used by tasks in flight, and by tasks that wait at a later gate.
         spans_runs: whether the limit also covers calls that map batches make in their child runs.
         waiting_entries: heap of waiting tasks. While a task waits, a slot is only free if a woken task will use it, or
@@ -143,7 +143,7 @@ class PausableCalls:
 
 @dataclass(slots=True)
 class ToolGate(Gate):
-    """Limit of the calls of one pausable tool. It depends on the calls of the other pausable tools in flight.
+    """Limit of the calls of one pausable tool. The limit depends on the calls in flight of the other pausable tools.
 
     Args:
         pausable_calls: calls of all pausable tools together.

@@ -30,7 +30,7 @@ class Rebuild:
         self.state = propagation.state
 
     def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, phase: Phase) -> None:
-        """Continue a run from the state of another scheduler of the same plan. Call it instead of starting the run.
+        """Continue a run from the state of another scheduler of the same plan, instead of `Scheduler.start`.
 
         All other state is derived from the records. Running tasks continue: the driver tracks them.
 
@@ -56,7 +56,7 @@ class Rebuild:
             self._requeue(number, record)
 
     def extend(self, extension: Extension) -> None:
-        """Apply an extension that an earlier execution of the run made. Call it before `resume`.
+        """Apply an extension that an earlier execution of the run made, before `resume`.
 
         Raises:
             ValueError: the extension belongs to another plan.

@@ -175,8 +175,8 @@ class RunTotals:
 class RunState:
     """State of one run of a compiled plan.
 
-    Keep it below 30 attributes: CPython 3.11 shares the keys of instance dictionaries with up to 30 keys. Access to a
-    larger dictionary is slower, which adds 5 % to the total cost of a node.
+    Keep this class below 30 attributes: CPython 3.11 shares the keys of instance dictionaries with up to 30 keys.
+    Access to a larger dictionary is slower, which adds 5 % to the total cost of a node.
 
     Args:
         inputs: values of the inputs; missing values get their defaults.
