@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PlanAndExecute:
-    """Extends a run for a request: adds the next planning call, the nodes of a valid plan, and the answer."""
+    """Extends a run for a goal: adds the next planning call, the nodes of a valid plan, and the answer."""
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -45,7 +45,7 @@ class PlanAndExecute:
         """Tools of the goal, decoded only once, because thousands of messages with early nodes may need them."""
 
     def next_extension(self, state: "RunState") -> Extension | None:
-        """Return the next extension for the request.
+        """Return the next extension for the goal.
 
         Raises:
             GoalUnreachable: the model has written the maximum number of plans, and none of them can run.

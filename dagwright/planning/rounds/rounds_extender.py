@@ -194,7 +194,7 @@ class Rounds:
     ) -> Extension | None:
         """Create the answer node, or the assembled output.
 
-        If the planner has finished, failed and blocked sub-goals of the type `support` are abandoned.
+        Once the planner has finished, the run abandons the sub-goals of the type `support` that failed or are blocked.
         """
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing_ids := [source for source in sources if source not in rounds_state.sub_goals]:
@@ -280,7 +280,7 @@ class Rounds:
 
 
 def require_intention(state: "RunState") -> None:
-    """Raise if the question could not be clarified, because nothing is planned without an intention.
+    """Check that the intention node has not failed. Without an intention, nothing is planned.
 
     Raises:
         GoalUnreachable: the intention node failed, was skipped or was cancelled.
