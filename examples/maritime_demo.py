@@ -88,10 +88,10 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
         address = settings.opensearch_url or (await local.start()).address
         return await _fill(address, Indices(settings.opensearch_prefix), data)
     except NoSearchServer as error:
-        raise CommandError(str(error), status=ErrorStatus.NO_SERVER) from error
+        raise CommandError(str(error), status=ErrorStatus.SERVER_UNAVAILABLE) from error
     except OpenSearchException as error:
         message = f"the search server at {display_address(address)} rejected the shipments: {error}"
-        raise CommandError(message, status=ErrorStatus.NO_SERVER) from error
+        raise CommandError(message, status=ErrorStatus.SERVER_UNAVAILABLE) from error
     except LoadFailed as error:
         raise CommandError(str(error)) from error
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from temporalio.client import Client as TemporalClient
 
-from dagwright.client.errors import CommandRejected
+from dagwright.client.errors import CommandRejected, OptionInvalid
 from dagwright.client.service_tools import KnownTools
 from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, parse_subject
 from dagwright.server import call_limits as server_limits
@@ -61,12 +61,13 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
         The new limit, without its current usage.
 
     Raises:
-        CommandRejected: the subject or the limit is invalid, there is no such tool, or calls of the tool cannot wait.
+        OptionInvalid: the subject or the limit is invalid.
+        CommandRejected: there is no such tool, or calls of the tool cannot wait.
     """
     try:
         parsed_limit, parsed_subject = parse_limit(limit), parse_subject(subject)
     except CallLimitInvalid as error:
-        raise CommandRejected(str(error)) from None
+        raise OptionInvalid(str(error)) from None
     if parsed_subject.kind == "tool":
         await tools.check_service_tool("limited", parsed_subject.name)
     previous_settings = await server_limits.set_limit(
@@ -82,13 +83,13 @@ async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
     it.
 
     Raises:
-        CommandRejected: the subject is invalid.
+        OptionInvalid: the subject is invalid.
         NoSuchLimit: the subject has no limit.
     """
     try:
         parsed_subject = parse_subject(subject)
     except CallLimitInvalid as error:
-        raise CommandRejected(str(error)) from None
+        raise OptionInvalid(str(error)) from None
     settings = await server_limits.remove_limit(client, parsed_subject)
     if settings is None:
         raise NoSuchLimit(f"{parsed_subject} has no limit")

@@ -399,7 +399,8 @@ class Client:
                 these.
 
         Raises:
-            CommandRejected: the subject or the limit is invalid.
+            OptionInvalid: the subject or the limit is invalid.
+            CommandRejected: there is no such tool, or its calls cannot wait.
         """
         await set_limit(self._services.connection.client, subject, limit, await self._known_tools(), by=by)
 
@@ -411,6 +412,7 @@ class Client:
         """Remove a limit that was set with `set_call_limit`; then a limit that workers declare applies again.
 
         Raises:
+            OptionInvalid: the subject is invalid.
             CommandRejected: the subject has no limit.
         """
         await remove_limit(self._services.connection.client, subject)

@@ -42,5 +42,9 @@ class CommandRejected(DagwrightError):
     """A run does not accept a command, such as a pause of a paused run; the message says why."""
 
 
+class ServerRejected(CommandRejected):
+    """The server does not accept a message for a run."""
+
+
 class OptionInvalid(DagwrightError, ValueError):
     """An option of a run is invalid. The message names the option and its valid values."""

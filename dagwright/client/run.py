@@ -287,7 +287,7 @@ class Run:
 
         Raises:
             TypeError: no limit is given.
-            OptionInvalid: the deadline is invalid.
+            OptionInvalid: a limit is invalid.
             CommandRejected, RunClosed: as in `pause`.
         """
         if not limits:

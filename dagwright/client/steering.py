@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.errors import CommandRejected, FeedbackRejected
+from dagwright.client.errors import CommandRejected, FeedbackRejected, OptionInvalid, ServerRejected
 from dagwright.client.feedback.feedback_client import UPDATE_TIMEOUT_S, FeedbackClient
 from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
@@ -29,7 +29,7 @@ from dagwright.features.plan_edits.sent_tools import find_tool_names, tools_to_j
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
-from dagwright.protocol.command_messages import actor_from_json
+from dagwright.protocol.command_messages import RUN_MESSAGES, actor_from_json
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
 
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 
 _NO_RUN_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """gRPC statuses for an ID that no run has or could have."""
-
-
-class ServerRejected(CommandRejected):
-    """The server does not accept a message for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +144,7 @@ class Steering:
         """Send a command to a run, or to the sub-plan with the command's node; return the run's reply.
 
         Raises:
+            OptionInvalid: the limits or the policy are invalid.
             CommandRejected: the run does not accept the command.
             RunNotFound: there is no such run.
             RunClosed: the run has ended.
@@ -155,7 +152,7 @@ class Steering:
         return await self._send(run_id, command.name, command.to_json(author))
 
     async def _send(self, run_id: str, name: str, message: Mapping[str, Any]) -> str:
-        _reject_invalid_message(message)
+        _reject_invalid_message(name, message)
         target_ref = RequestRef(run_id, "")
         if "node_id" in message:
             # A path to a node has the form of a path to a request.
@@ -235,13 +232,14 @@ class Steering:
         return RunClosed(f"the run {run_id!r} has ended")
 
 
-def _reject_invalid_message(message: Mapping[str, Any]) -> None:
+def _reject_invalid_message(name: str, message: Mapping[str, Any]) -> None:
     """Reject a message that no run accepts.
 
     The server would accept a message of up to 2 MiB, and a cancellation would truncate a long reason without an error.
 
     Raises:
         CommandRejected: the message is too large, or the reason or the author is too long.
+        OptionInvalid: the limits or the policy are invalid.
     """
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, value_name="the message")) is not None:
         raise CommandRejected(problem)
@@ -249,6 +247,11 @@ def _reject_invalid_message(message: Mapping[str, Any]) -> None:
         actor_from_json(message, source="update")
     except MessageInvalid as error:
         raise CommandRejected(str(error)) from None
+    if name in (wire.SET_LIMITS, wire.SET_POLICY):
+        try:
+            RUN_MESSAGES[name](message, source="update")
+        except MessageInvalid as error:
+            raise OptionInvalid(str(error)) from None
 
 
 def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:

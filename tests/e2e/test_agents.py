@@ -48,9 +48,14 @@ async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> No
 @pytest.mark.parametrize(
     ("options", "environment", "status", "message_start"),
     [
-        ((), {}, "no_model", "no model is configured and the agent of node 'nested/add' needs one"),
-        (("--model", "small"), {}, "no_key", "there is no key for https://api.openai.com/v1 and the agent of node"),
-        (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is configured and the agent of node"),
+        ((), {}, "model_not_set", "no model is configured and the agent of node 'nested/add' needs one"),
+        (
+            ("--model", "small"),
+            {},
+            "model_key_missing",
+            "there is no key for https://api.openai.com/v1 and the agent of node",
+        ),
+        (("--detach",), {"OPENAI_API_KEY": "key"}, "model_not_set", "no model is configured and the agent of node"),
     ],
 )
 async def test_run_of_agents_does_not_start_if_the_model_or_the_key_is_missing(

@@ -36,7 +36,7 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(comm
     assert first_result.document["output"] == "It is 6."
     assert first_result.document["usage"]["calls"] == 2
     assert repeated_result.document == first_result.document
-    assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
+    assert (different_result.code, different_result.document["status"]) == (2, "run_id_in_use")
     assert {call.model for call in model_server.calls} == {"large"}
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
@@ -89,17 +89,17 @@ async def test_option_plan_only_writes_nothing_to_stdout_if_every_plan_is_invali
         ("' '", "empty_request"),
         pytest.param("x" * 100_000, "too_large", id="long"),
         ("'Do it.' --profile rounds", "no_tools"),
-        ("'Do it.' --confidence 0.5", "bad_usage"),
-        ("'Do it.' --context cbu=x", "bad_usage"),
-        ("'Do it.' --profile intents --confidence 1.5", "bad_usage"),
-        ("'Do it.' --profile intents --context 'a b=x'", "bad_usage"),
-        ("'Do it.' --profile intents --max-replans 1", "bad_usage"),
-        ("'Do it.' --budget 1$", "bad_usage"),
-        ("'Do it.' --deadline soon", "bad_usage"),
-        ("'Do it.' --plan-only --approve-plan", "bad_usage"),
-        ("'Do it.' --plan-only --detach", "bad_usage"),
-        ("'Do it.' --max-repairs 20", "bad_usage"),
-        ("'Do it.' --max-repairs -1", "bad_usage"),
+        ("'Do it.' --confidence 0.5", "invalid_value"),
+        ("'Do it.' --context cbu=x", "invalid_value"),
+        ("'Do it.' --profile intents --confidence 1.5", "invalid_value"),
+        ("'Do it.' --profile intents --context 'a b=x'", "invalid_value"),
+        ("'Do it.' --profile intents --max-replans 1", "invalid_value"),
+        ("'Do it.' --budget 1$", "invalid_value"),
+        ("'Do it.' --deadline soon", "invalid_value"),
+        ("'Do it.' --plan-only --approve-plan", "invalid_value"),
+        ("'Do it.' --plan-only --detach", "invalid_value"),
+        ("'Do it.' --max-repairs 20", "invalid_value"),
+        ("'Do it.' --max-repairs -1", "invalid_value"),
     ],
 )
 async def test_invalid_requests_and_options_are_rejected(commands: CommandLine, arguments: str, status: str) -> None:
@@ -130,7 +130,7 @@ _USE_SCRIPTED_MODEL = (
 async def test_missing_model_is_reported(commands: CommandLine, variables: dict[str, str], message: str) -> None:
     commands.environment |= variables
     result = await commands("ask", "Do it.", "--json")
-    assert (result.code, result.document) == (2, {"status": "no_model", "message": message})
+    assert (result.code, result.document) == (2, {"status": "model_not_set", "message": message})
 
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["in the foreground", "in the background"])
@@ -138,7 +138,10 @@ async def test_missing_key_is_reported_before_anything_starts(
     commands_without_server: CommandLine, options: tuple[str, ...]
 ) -> None:
     result = await commands_without_server("ask", "Do it.", "--model", "small", *options, "--json")
-    assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"})
+    assert (result.code, result.document) == (
+        2,
+        {"status": "model_key_missing", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"},
+    )
 
 
 async def test_unreadable_prices_are_reported_before_anything_starts(commands: CommandLine) -> None:

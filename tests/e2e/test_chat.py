@@ -208,7 +208,11 @@ async def test_chat_continues_after_kills_of_the_server(
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
+    [
+        (["--session", " "], "invalid_session_id"),
+        (["--profile", "rounds"], "no_tools"),
+        (["--max-rounds", "3"], "invalid_value"),
+    ],
 )
 async def test_chat_rejects_invalid_options(commands: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as model_server:

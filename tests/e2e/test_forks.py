@@ -96,7 +96,7 @@ async def test_impossible_fork_is_reported(commands: CommandLine, write_plan: Wr
     assert [each.code for each in (unknown_input_result, unknown_node_result, unknown_run_result)] == [2, 2, 2]
     assert unknown_input_result.document["errors"][0]["message"] == "the plan has no input 'y'"
     message = "rerun 'b': the fork has no such node or item"
-    assert unknown_node_result.document == {"status": "command_rejected", "message": message}
+    assert unknown_node_result.document == {"status": "fork_rejected", "message": message}
     assert unknown_run_result.document["message"].startswith("there is no run 'nowhere'")
     assert terminal_result[0] == 2
     assert "Start the fork? [y/N]" in terminal_result[1]

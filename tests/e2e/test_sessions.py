@@ -175,8 +175,8 @@ async def _approve(commands: CommandLine, run_id: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (["ask", "--session", " ", "Do it."], "bad_usage"),
-        (["session", "--end"], "bad_usage"),
+        (["ask", "--session", " ", "Do it."], "invalid_session_id"),
+        (["session", "--end"], "invalid_value"),
         (["session", "missing", "--end"], "not_found"),
     ],
 )

@@ -59,7 +59,7 @@ async def test_run_is_repaired_while_it_continues(commands: CommandLine, write_p
     assert (invalid_result.code, invalid_result.document) == expected
     assert running_node_result.code == 2
     assert running_node_result.document["message"] == "'long' is running; cancel it first"
-    assert (invalid_json_result.code, invalid_json_result.document["status"]) == (2, "bad_usage")
+    assert (invalid_json_result.code, invalid_json_result.document["status"]) == (2, "invalid_value")
     assert retry_result.code == 0
     assert retry_result.stdout == "repaired: 'sum' is retried with these arguments, as a new node\n"
     assert rejected_result.code == 2

@@ -102,12 +102,12 @@ async def test_unusable_store_starts_no_run(commands: CommandLine, write_plan: W
     status_result = await commands("status", "no-store", "--json")
     show_result = await commands("store", "show", "--json")
 
-    assert (run_result.code, run_result.document["status"]) == (1, "no_store")
+    assert (run_result.code, run_result.document["status"]) == (1, "store_unavailable")
     assert run_result.document["message"].startswith(
         f"the payload store {commands.folder}/file/payloads is not a folder ({commands.folder}/file"
     )
     assert (status_result.code, status_result.document["status"]) == (2, "not_found")
-    assert (show_result.code, show_result.document["status"]) == (1, "no_store")
+    assert (show_result.code, show_result.document["status"]) == (1, "store_unavailable")
 
 
 async def test_processes_with_another_store_are_rejected_until_it_is_adopted(

@@ -84,7 +84,7 @@ async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpHarness,
         "additionalProperties": False,
     }
     assert (result["status"], result["title"], result["output"]) == ("completed", "Double", 8)
-    assert invalid_result["status"] == "bad_usage"
+    assert invalid_result["status"] == "invalid_value"
     assert "unknown argument 'valu'" in invalid_result["message"]
 
 
@@ -149,7 +149,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpHarness,
         final_result = await call("answer_feedback", run_id=run_id, approved=True)
         late_answer_error = await call.error_result("answer_feedback", run_id=run_id, request_id="check", approved=True)
     assert two_answers_error["message"].startswith("send exactly one of approved, selected, text, data")
-    assert wrong_type_error["status"] == "command_rejected"
+    assert wrong_type_error["status"] == "answer_rejected"
     assert "approved" in wrong_type_error["message"]
     assert (final_result["status"], final_result["output"]) == ("completed", True)
     assert final_result["message"] == "'check' is answered. The run completed."
@@ -171,7 +171,7 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
     open_requests = "each[0], each[1], each[2]"
     expected = f"the run '{run_id}' has 3 open requests; name one in `request_id`: {open_requests}"
     assert ambiguous_error["message"] == expected
-    assert invalid_result["status"] == "command_rejected"
+    assert invalid_result["status"] == "answer_rejected"
     assert [request["request_id"] for request in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     # The map is counted as one node.
     assert partial_result["node_counts"] == {"running": 1}
@@ -216,7 +216,7 @@ async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
         final_result = await call("get_run", run_id=gate.name)
     assert (result["status"], result["run_id"]) == ("running", gate.name)
     assert result["message"] == f"The run continues. Call get_run with run_id '{gate.name}' to wait for its end."
-    assert (repeated_result["status"], conflict_error["status"]) == ("running", "id_in_use")
+    assert (repeated_result["status"], conflict_error["status"]) == ("running", "run_id_in_use")
     assert (final_result["status"], final_result["output"]) == ("completed", {"long": gate.name})
 
 
@@ -253,9 +253,14 @@ async def test_invalid_calls_are_reported_with_hints(mcp: McpHarness, mode: str,
         unknown_run_error = await call.error_result("get_run", run_id=unique_name)
         unknown_request_error = await call.error_result("answer_feedback", run_id=unique_name, approved=True)
         missing_model_error = await call.error_result("ask", request="Do it.")
-        invalid_timeout_error = await call.error_result("run_plan", plan=plan_of(_sum_node("a", 1, 1)), timeout="soon")
-        with pytest.raises(MCPError, match="there is no tool 'fly'"):
+        plan = plan_of(_sum_node("a", 1, 1))
+        unknown_argument_error = await call.error_result("run_plan", plan=plan, deadlin="soon")
+        invalid_deadline_error = await call.error_result("run_plan", plan=plan, deadline="soon")
+        invalid_run_id_error = await call.error_result("run_plan", plan=plan, run_id="x" * 2_000)
+        with pytest.raises(MCPError, match="there is no tool 'fly'; `tools/list` lists all tools"):
             await call.client.call_tool("fly", {})
+        with pytest.raises(MCPError, match="there is no tool 'run_plann'; did you mean 'run_plan'"):
+            await call.client.call_tool("run_plann", {})
     assert [(error["code"], error["pointer"]) for error in invalid_result["errors"]] == [
         ("unknown_tool", "/nodes/0/tool")
     ]
@@ -267,6 +272,9 @@ async def test_invalid_calls_are_reported_with_hints(mcp: McpHarness, mode: str,
     )
     assert unknown_run_error == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
     assert unknown_request_error["status"] == "not_found"
-    expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
+    expected = ("model_not_set", "no model is configured: set DAGWRIGHT_MODEL for this server")
     assert (missing_model_error["status"], missing_model_error["message"]) == expected
-    assert invalid_timeout_error["status"] == "bad_usage"
+    assert unknown_argument_error["status"] == "invalid_value"
+    assert "did you mean 'deadline'?" in unknown_argument_error["message"]
+    assert (invalid_deadline_error["status"], invalid_deadline_error["message"][:10]) == ("invalid_value", "deadline: ")
+    assert invalid_run_id_error["status"] == "invalid_run_id"

@@ -53,7 +53,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
             message = (
                 f"no database at {missing_file} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
             )
-            raise CommandError(one_line(message, limit=500), status=ErrorStatus.NO_DATABASE)
+            raise CommandError(one_line(message, limit=500), status=ErrorStatus.DATABASE_UNAVAILABLE)
         try:
             findings = EntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:

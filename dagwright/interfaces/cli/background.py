@@ -75,7 +75,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
             return address, is_new
         await asyncio.sleep(0.05)
     message = f"the gateway does not start ({daemon.last_log_line()}): see {daemon.log_path}"
-    raise CommandError(message, status=ErrorStatus.NO_GATEWAY)
+    raise CommandError(message, status=ErrorStatus.GATEWAY_UNAVAILABLE)
 
 
 def reject_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:

@@ -7,7 +7,7 @@ from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import CallLimitArguments
 from dagwright.interfaces.cli.tool_command import known_tools
@@ -17,7 +17,8 @@ def set_call_limit(arguments: CallLimitArguments, output: Output) -> int:
     """Set a limit at run time.
 
     Raises:
-        CommandError: the subject or the limit is invalid.
+        OptionInvalid: the subject or the limit is invalid.
+        CommandError: there is no such tool, or its calls cannot wait.
     """
     settings = command_settings()
     by = author_name(arguments.by)
@@ -28,7 +29,7 @@ def set_call_limit(arguments: CallLimitArguments, output: Output) -> int:
             try:
                 limit = await set_limit(connection.client, arguments.subject, " ".join(arguments.limits), tools, by=by)
             except CommandRejected as error:
-                raise CommandError(str(error)) from None
+                raise CommandError(str(error), status=ErrorStatus.COMMAND_REJECTED) from None
         output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)
         return ExitCode.COMPLETED
 
@@ -39,7 +40,7 @@ def remove_call_limit(subject: str, output: Output) -> int:
     """Remove a limit; return 2 if there is no such limit.
 
     Raises:
-        CommandError: the subject is invalid.
+        OptionInvalid: the subject is invalid.
     """
     settings = command_settings()
 
@@ -50,8 +51,6 @@ def remove_call_limit(subject: str, output: Output) -> int:
             except NoSuchLimit as error:
                 output.outcome(str(error), ok=False, subject=subject)
                 return ExitCode.REJECTED
-            except CommandRejected as error:
-                raise CommandError(str(error)) from None
         declared_text = (
             f"; the declared limit {removed_limit.declared_limit} applies again"
             if removed_limit.declared_limit is not None

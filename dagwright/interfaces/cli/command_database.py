@@ -31,6 +31,6 @@ def open_database(open_url: Callable[[str], OpenedDatabase]) -> Iterator[OpenedD
     try:
         yield database
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise CommandError(one_line(str(error)), status=ErrorStatus.NO_DATABASE) from error
+        raise CommandError(one_line(str(error)), status=ErrorStatus.DATABASE_UNAVAILABLE) from error
     finally:
         database.dispose()

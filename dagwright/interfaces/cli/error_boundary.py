@@ -29,24 +29,26 @@ if TYPE_CHECKING:
 _STATUS_OF_ERROR: Final = {
     "dagwright.core.extras.MissingExtra": ErrorStatus.MISSING_EXTRA,
     "dagwright.core.plugins.PluginError": ErrorStatus.BAD_PLUGIN,
-    "dagwright.settings.SettingsError": ErrorStatus.BAD_USAGE,
+    "dagwright.settings.SettingsError": ErrorStatus.INVALID_VALUE,
     "dagwright.tools.errors.ToolLoadError": ErrorStatus.UNREADABLE,
     "dagwright.plans.templates.TemplatesUnreadable": ErrorStatus.UNREADABLE,
-    "dagwright.llm.prices.PricesUnreadable": ErrorStatus.BAD_USAGE,
+    "dagwright.llm.prices.PricesUnreadable": ErrorStatus.INVALID_VALUE,
     "dagwright.store.errors.StoreMismatch": ErrorStatus.STORE_DIFFERS,
-    "dagwright.store.errors.StoreError": ErrorStatus.NO_STORE,
-    "dagwright.server.errors.ServerUnreachable": ErrorStatus.NO_SERVER,
+    "dagwright.store.errors.StoreError": ErrorStatus.STORE_UNAVAILABLE,
+    "dagwright.server.errors.ServerUnreachable": ErrorStatus.SERVER_UNAVAILABLE,
     "dagwright.history.executions.RunNotFound": ErrorStatus.NOT_FOUND,
-    "dagwright.client.errors.RunIdInUse": ErrorStatus.ID_IN_USE,
+    "dagwright.client.errors.RunIdInUse": ErrorStatus.RUN_ID_IN_USE,
     "dagwright.client.errors.SessionNotFound": ErrorStatus.NOT_FOUND,
-    "dagwright.protocol.sessions.SessionIdInvalid": ErrorStatus.BAD_USAGE,
-    "dagwright.client.errors.RunIdInvalid": ErrorStatus.BAD_USAGE,
+    "dagwright.protocol.sessions.SessionIdInvalid": ErrorStatus.INVALID_SESSION_ID,
+    "dagwright.client.errors.OptionInvalid": ErrorStatus.INVALID_VALUE,
+    "dagwright.client.errors.RunIdInvalid": ErrorStatus.INVALID_RUN_ID,
 }
 """Name of an expected error -> status. The keys are names: importing the classes would slow down most commands."""
 
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _UNREACHABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 """Status codes of a server that does not respond; with other codes, the server rejects the request."""
+_BUSY_CODE: Final = "RESOURCE_EXHAUSTED"
 _UNREACHABLE_MESSAGE: Final = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
 _DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOG_NAME: Final = "errors.log"
@@ -75,7 +77,7 @@ def run_guarded(command: Callable[[], int], output: Output, *, load_settings: Ca
         output.problem(str(error), status=error.status)
         return error.status.exit_code
     except TyperException as error:
-        output.problem(_usage_sentence(error), status=ErrorStatus.BAD_USAGE)
+        output.problem(_usage_sentence(error), status=ErrorStatus.INVALID_VALUE)
         return ExitCode.REJECTED
     except (KeyboardInterrupt, Abort):
         output.log("interrupted")
@@ -159,11 +161,10 @@ def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
             return _STATUS_OF_ERROR[name], text
         if name == _SERVER_ERROR:
             code_name = getattr(getattr(error, "status", None), "name", "")
-            return (
-                (ErrorStatus.NO_SERVER, _UNREACHABLE_MESSAGE)
-                if code_name in _UNREACHABLE_CODES
-                else (ErrorStatus.SERVER_REJECTED, text)
-            )
+            if code_name in _UNREACHABLE_CODES:
+                return ErrorStatus.SERVER_UNAVAILABLE, _UNREACHABLE_MESSAGE
+            is_busy = code_name == _BUSY_CODE
+            return ErrorStatus.SERVER_BUSY if is_busy else ErrorStatus.SERVER_REJECTED, text
     return None
 
 

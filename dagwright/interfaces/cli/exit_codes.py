@@ -61,11 +61,13 @@ class ErrorStatus(DescribedCode):
         "A plugin cannot be loaded.",
         "Correct or uninstall the distribution that the message names.",
     )
-    BAD_USAGE = (
-        "bad_usage",
-        ExitCode.REJECTED,
-        "An option, an argument or a setting is invalid.",
-        "Correct it; `--help` lists the options.",
+    COMMAND_REJECTED = ("command_rejected", ExitCode.REJECTED, "The run rejects the command.", "See the message.")
+    DATABASE_UNAVAILABLE = (
+        "database_unavailable",
+        ExitCode.FAILED,
+        "The database cannot be used.",
+        "Start it, or correct the setting that the message names.",
+        _RETRYABLE,
     )
     DEFECT = (
         "defect",
@@ -80,7 +82,14 @@ class ErrorStatus(DescribedCode):
         "The request in natural language is empty.",
         "Describe the task in text.",
     )
-    ID_IN_USE = ("id_in_use", ExitCode.REJECTED, "Another run has the ID.", "Choose another `--id`.")
+    FORK_REJECTED = ("fork_rejected", ExitCode.REJECTED, "The fork is not possible.", "See the message.")
+    GATEWAY_UNAVAILABLE = (
+        "gateway_unavailable",
+        ExitCode.FAILED,
+        "The gateway has not started.",
+        "See its log, which the message names.",
+        _RETRYABLE,
+    )
     INTERRUPTED = (
         "interrupted",
         ExitCode.INTERRUPTED,
@@ -95,11 +104,23 @@ class ErrorStatus(DescribedCode):
         "An argument or the request in natural language is not a valid text.",
         "Give it in UTF-8.",
     )
-    INVALID_POLICY = (
-        "invalid_policy",
+    INVALID_RUN_ID = (
+        "invalid_run_id",
         ExitCode.REJECTED,
-        "The file of a policy is invalid.",
-        "Correct the value at the JSON pointer in the message.",
+        "The ID is not valid for a run.",
+        "Choose an ID that the message allows.",
+    )
+    INVALID_SESSION_ID = (
+        "invalid_session_id",
+        ExitCode.REJECTED,
+        "The ID is not valid for a session.",
+        "Choose an ID that the message allows.",
+    )
+    INVALID_VALUE = (
+        "invalid_value",
+        ExitCode.REJECTED,
+        "An option, an argument, a setting or the file of a policy is invalid.",
+        "Correct it; `--help` lists the options.",
     )
     MISSING_EXTRA = (
         "missing_extra",
@@ -113,66 +134,23 @@ class ErrorStatus(DescribedCode):
         "An input of the plan has no value.",
         "Give it with `--input`.",
     )
+    MODEL_KEY_MISSING = (
+        "model_key_missing",
+        ExitCode.REJECTED,
+        "There is no key for the model service.",
+        "Set `OPENAI_API_KEY`, or `OPENAI_BASE_URL` for a service without keys.",
+    )
+    MODEL_NOT_SET = (
+        "model_not_set",
+        ExitCode.REJECTED,
+        "No model is configured.",
+        "Use `--model`, or set `DAGWRIGHT_MODEL`.",
+    )
     NEEDED_VALUES_UNKNOWN = (
         "needed_values_unknown",
         ExitCode.FAILED,
         "It is unknown which stored values the runs need, so none is removed.",
         "Repeat the command when the server responds.",
-        _RETRYABLE,
-    )
-    NO_DATABASE = (
-        "no_database",
-        ExitCode.FAILED,
-        "The database cannot be used.",
-        "Start it, or correct the setting that the message names.",
-        _RETRYABLE,
-    )
-    NO_GATEWAY = (
-        "no_gateway",
-        ExitCode.FAILED,
-        "The gateway has not started.",
-        "See its log, which the message names.",
-        _RETRYABLE,
-    )
-    NO_KEY = (
-        "no_key",
-        ExitCode.REJECTED,
-        "There is no key for the model service.",
-        "Set `OPENAI_API_KEY`, or `OPENAI_BASE_URL` for a service without keys.",
-    )
-    NO_MODEL = ("no_model", ExitCode.REJECTED, "No model is configured.", "Use `--model`, or set `DAGWRIGHT_MODEL`.")
-    NO_REQUEST = (
-        "no_request",
-        ExitCode.FAILED,
-        "No feedback request has arrived within `--wait`.",
-        "`dagwright explain ID` shows why a run waits; repeat the command.",
-        _RETRYABLE,
-    )
-    NO_SERVER = (
-        "no_server",
-        ExitCode.NO_SERVER,
-        "No Temporal server responds, or none can be started.",
-        "Start it with `dagwright up`, or correct the address.",
-        _RETRYABLE,
-    )
-    NO_STORE = (
-        "no_store",
-        ExitCode.FAILED,
-        "The payload store cannot be used.",
-        "Repair the [store](../deploy/store-outages.md).",
-        _RETRYABLE,
-    )
-    NO_TOOLS = (
-        "no_tools",
-        ExitCode.REJECTED,
-        "There is no tool for the request.",
-        "Name tools with `--tools` or `--agents`.",
-    )
-    NO_WORKER = (
-        "no_worker",
-        ExitCode.NO_SERVER,
-        "No worker serves the session or the run.",
-        "Start one with `dagwright up`.",
         _RETRYABLE,
     )
     NOT_ANSWERED = (
@@ -196,25 +174,53 @@ class ErrorStatus(DescribedCode):
         "Send the message again.",
         _RETRYABLE,
     )
-    SETTINGS_DIFFER = (
-        "settings_differ",
+    NO_OPEN_REQUEST = (
+        "no_open_request",
         ExitCode.REJECTED,
-        "A background worker has other settings.",
-        "Use the same settings, or end the worker with `dagwright down`.",
+        "The run has no open request, or none with this ID.",
+        "`dagwright inbox` lists the open requests.",
     )
-    STORE_DIFFERS = (
-        "store_differs",
+    NO_REQUEST = (
+        "no_request",
+        ExitCode.FAILED,
+        "No feedback request has arrived within `--wait`.",
+        "`dagwright explain ID` shows why a run waits; repeat the command.",
+        _RETRYABLE,
+    )
+    NO_TOOLS = (
+        "no_tools",
         ExitCode.REJECTED,
-        "The workers of the task queue use another payload store.",
-        "Use the settings of the workers.",
+        "There is no tool for the request.",
+        "Name tools with `--tools` or `--agents`.",
     )
-    COMMAND_REJECTED = ("command_rejected", ExitCode.REJECTED, "The run rejects the command.", "See the message.")
+    NO_WORKER = (
+        "no_worker",
+        ExitCode.NO_SERVER,
+        "No worker serves the session or the run.",
+        "Start one with `dagwright up`.",
+        _RETRYABLE,
+    )
     REJECTED = ("rejected", ExitCode.REJECTED, "A person rejected the plan.", "Ask again with other words.")
+    RUN_ID_IN_USE = ("run_id_in_use", ExitCode.REJECTED, "Another run has the ID.", "Choose another `--id`.")
+    SERVER_BUSY = (
+        "server_busy",
+        ExitCode.FAILED,
+        "The Temporal server is overloaded.",
+        "Repeat the command.",
+        _RETRYABLE,
+    )
     SERVER_REJECTED = (
         "server_rejected",
         ExitCode.FAILED,
         "The Temporal server rejects the request.",
         "See the message.",
+    )
+    SERVER_UNAVAILABLE = (
+        "server_unavailable",
+        ExitCode.NO_SERVER,
+        "No Temporal server responds, or none can be started.",
+        "Start it with `dagwright up`, or correct the address.",
+        _RETRYABLE,
     )
     SESSION_BUSY = (
         "session_busy",
@@ -235,6 +241,25 @@ class ErrorStatus(DescribedCode):
         ExitCode.REJECTED,
         "The session is being ended.",
         "Repeat the command, or use another session.",
+        _RETRYABLE,
+    )
+    SETTINGS_DIFFER = (
+        "settings_differ",
+        ExitCode.REJECTED,
+        "A background worker has other settings.",
+        "Use the same settings, or end the worker with `dagwright down`.",
+    )
+    STORE_DIFFERS = (
+        "store_differs",
+        ExitCode.REJECTED,
+        "The workers of the task queue use another payload store.",
+        "Use the settings of the workers.",
+    )
+    STORE_UNAVAILABLE = (
+        "store_unavailable",
+        ExitCode.FAILED,
+        "The payload store cannot be used.",
+        "Repair the [store](../deploy/store-outages.md).",
         _RETRYABLE,
     )
     TOO_LARGE = (
@@ -270,6 +295,6 @@ class CommandError(Exception):
         message: one sentence with the problem and the fix.
     """
 
-    def __init__(self, message: str, *, status: ErrorStatus = ErrorStatus.BAD_USAGE) -> None:
+    def __init__(self, message: str, *, status: ErrorStatus = ErrorStatus.INVALID_VALUE) -> None:
         super().__init__(message)
         self.status = status

@@ -227,7 +227,7 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
     try:
         chosen_requests = choose_requests(requests, answer_arguments.request, for_all=answer_arguments.is_for_all)
     except NoOpenRequest:
-        raise CommandError(f"{run_text} has no open request", status=ErrorStatus.NOT_FOUND) from None
+        raise CommandError(f"{run_text} has no open request", status=ErrorStatus.NO_OPEN_REQUEST) from None
     except AnswerUnclear:
         request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
         raise CommandError(f"{run_text} has {len(requests):,} open requests; name one: {request_ids}") from None
@@ -235,7 +235,7 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
         raise CommandError(
             f"{run_text} has no open request {answer_arguments.request!r:.200}; to answer in advance, give --approve, "
             "--reject, --select, --text or --data without --all",
-            status=ErrorStatus.NOT_FOUND,
+            status=ErrorStatus.NO_OPEN_REQUEST,
         )
     return chosen_requests
 

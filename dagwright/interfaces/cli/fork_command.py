@@ -66,7 +66,7 @@ def fork(arguments: ForkArguments, output: Output) -> int:
                 _print_problems(arguments, invalid, output)
                 return ExitCode.REJECTED
             except ForkRejected as rejection:
-                raise CommandError(str(rejection), status=ErrorStatus.COMMAND_REJECTED) from None
+                raise CommandError(str(rejection), status=ErrorStatus.FORK_REJECTED) from None
         _print_fork(draft, fork_run, output)
         return ExitCode.COMPLETED
 

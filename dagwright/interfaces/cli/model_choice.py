@@ -28,10 +28,10 @@ def require_model(
         return
     require_extra("openai")
     agent_text = "" if node_id is None else f" and the agent of node {node_id!r} needs one"
-    problems, status = [], ErrorStatus.NO_KEY
+    problems, status = [], ErrorStatus.MODEL_KEY_MISSING
     if model is None and toolset.models.model is None:
         problems.append(f"no model is configured{agent_text}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, agent_text = ErrorStatus.NO_MODEL, ""
+        status, agent_text = ErrorStatus.MODEL_NOT_SET, ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         problems.append(f"there is no key for {toolset.models.endpoint.url}{agent_text}: {advice}")

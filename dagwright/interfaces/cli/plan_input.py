@@ -226,7 +226,7 @@ def read_policy(file: str | None) -> Policy | None:
     except PlanInvalid as invalid:
         raise CommandError(f"the policy: {invalid.problems[0].text}", status=ErrorStatus.UNREADABLE) from None
     except ValueError as error:
-        raise CommandError(f"the policy {file}: {error}", status=ErrorStatus.INVALID_POLICY) from None
+        raise CommandError(f"the policy {file}: {error}", status=ErrorStatus.INVALID_VALUE) from None
 
 
 def convert_inputs(

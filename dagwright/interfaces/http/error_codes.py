@@ -44,12 +44,6 @@ class ErrorCode(DescribedCode):
         error_type = type or _STATUS_TYPES.get(status) or (SERVER_ERROR if status >= 500 else INVALID_REQUEST_ERROR)
         return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
-    ADDRESS_INVALID = (
-        "address_invalid",
-        503,
-        "The address of the model service is wrong.",
-        "Correct `OPENAI_BASE_URL` of the gateway.",
-    )
     ANSWER_REJECTED = ("answer_rejected", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
     ANSWER_REQUIRED = (
         "answer_required",
@@ -57,6 +51,7 @@ class ErrorCode(DescribedCode):
         "The run needs an answer of a person before it has the requested output.",
         "Answer the request, and send the same `Idempotency-Key`.",
     )
+    COMMAND_REJECTED = ("command_rejected", 400, "The run rejects the command.", "See the message.")
     CONTENT_FILTER = ("content_filter", 400, "A content filter blocked the answer of the model.", "Change the request.")
     CONTENT_POLICY_VIOLATION = (
         "content_policy_violation",
@@ -117,12 +112,6 @@ class ErrorCode(DescribedCode):
         "The body is not valid JSON.",
         "Correct it, and send it with `Content-Type: application/json`.",
     )
-    INVALID_REQUEST = (
-        "invalid_request",
-        400,
-        "The model service rejects the request.",
-        "See the message, which quotes the service.",
-    )
     INVALID_RUN_ID = ("invalid_run_id", 400, "The ID is not valid for a run.", "Choose an ID that the message allows.")
     INVALID_SESSION_ID = (
         "invalid_session_id",
@@ -131,25 +120,51 @@ class ErrorCode(DescribedCode):
         "Choose an ID that the message allows.",
     )
     INVALID_VALUE = ("invalid_value", 400, "The field in `param` is invalid.", "Correct it.")
-    KEY_FORBIDDEN = (
-        "key_forbidden",
-        503,
-        "The key of the gateway may not use the model.",
-        "Grant access at the model service, or choose another model.",
-    )
-    KEY_REJECTED = (
-        "key_rejected",
-        503,
-        "The model service rejects the key of the gateway.",
-        "Correct `OPENAI_API_KEY` of the gateway.",
-    )
     KEYS_UNREADABLE = ("keys_unreadable", 503, "The file of keys cannot be read.", "Repair the file.", _IS_RETRYABLE)
-    MAX_TOKENS = ("max_tokens", 400, "The answer exceeds `max_tokens`.", "Raise `max_tokens`.")
     METHOD_NOT_ALLOWED = (
         "method_not_allowed",
         405,
         "The path does not support the method.",
         "Use a method of the header `Allow`.",
+    )
+    MODEL_ADDRESS_INVALID = (
+        "model_address_invalid",
+        503,
+        "The address of the model service is wrong.",
+        "Correct `OPENAI_BASE_URL` of the gateway.",
+    )
+    MODEL_FORBIDDEN = (
+        "model_forbidden",
+        503,
+        "The key of the gateway may not use the model.",
+        "Grant access at the model service, or choose another model.",
+    )
+    MODEL_KEY_MISSING = (
+        "model_key_missing",
+        503,
+        "The gateway has no key for the model service.",
+        "Set `OPENAI_API_KEY` of the gateway.",
+    )
+    MODEL_KEY_REJECTED = (
+        "model_key_rejected",
+        503,
+        "The model service rejects the key of the gateway.",
+        "Correct `OPENAI_API_KEY` of the gateway.",
+    )
+    MODEL_NOT_FOUND = ("model_not_found", 404, "The model is unknown.", "List the models with `GET /v1/models`.")
+    MODEL_NOT_SET = ("model_not_set", 400, "The request names no model.", "List the models with `GET /v1/models`.")
+    MODEL_OUTPUT_INVALID = (
+        "model_output_invalid",
+        502,
+        "The answer of the model does not match its schema.",
+        "Retry, or choose another model.",
+        _IS_RETRYABLE,
+    )
+    MODEL_REQUEST_INVALID = (
+        "model_request_invalid",
+        400,
+        "The model service rejects the request.",
+        "See the message, which quotes the service.",
     )
     MODEL_RESPONSE_INVALID = (
         "model_response_invalid",
@@ -158,15 +173,7 @@ class ErrorCode(DescribedCode):
         "Retry.",
         _IS_RETRYABLE,
     )
-    MODEL_NOT_SET = ("model_not_set", 400, "The request names no model.", "List the models with `GET /v1/models`.")
-    MODEL_NOT_FOUND = ("model_not_found", 404, "The model is unknown.", "List the models with `GET /v1/models`.")
-    MODEL_OUTPUT_INVALID = (
-        "model_output_invalid",
-        502,
-        "The answer of the model does not match its schema.",
-        "Retry, or choose another model.",
-        _IS_RETRYABLE,
-    )
+    MODEL_TRUNCATED = ("model_truncated", 400, "The answer exceeds `max_tokens`.", "Raise `max_tokens`.")
     MODEL_UNAVAILABLE = (
         "model_unavailable",
         503,
@@ -174,14 +181,6 @@ class ErrorCode(DescribedCode):
         "Retry after `Retry-After` seconds.",
         _IS_RETRYABLE,
     )
-    NO_KEY = ("no_key", 503, "The gateway has no key for the model service.", "Set `OPENAI_API_KEY` of the gateway.")
-    NO_OPEN_REQUEST = (
-        "no_open_request",
-        409,
-        "The run has no open request.",
-        "List the open requests with `GET /v1/inbox`.",
-    )
-    NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
     NOT_FOUND = (
         "not_found",
         404,
@@ -196,6 +195,20 @@ class ErrorCode(DescribedCode):
         _IS_RETRYABLE,
     )
     NOT_STARTED = ("not_started", 409, "The run of the turn could not be started.", "Retry.", _IS_RETRYABLE)
+    NO_OPEN_REQUEST = (
+        "no_open_request",
+        409,
+        "The run has no open request, or none with this ID.",
+        "List the open requests with `GET /v1/inbox`.",
+    )
+    NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
+    NO_WORKER = (
+        "no_worker",
+        503,
+        "No worker serves the session or the run.",
+        "Retry after `Retry-After` seconds.",
+        _IS_RETRYABLE,
+    )
     OUTPUT_INVALID = (
         "output_invalid",
         RUN_FAILED_STATUS,
@@ -217,7 +230,6 @@ class ErrorCode(DescribedCode):
         "Retry after `Retry-After` seconds.",
         _IS_RETRYABLE,
     )
-    COMMAND_REJECTED = ("command_rejected", 400, "The run or the server rejects the command.", "See the message.")
     REQUEST_TOO_LARGE = ("request_too_large", 413, "The body is too large.", "Send less.")
     ROUTING_MODE_UNFIT = (
         "routing_mode_unfit",
@@ -244,6 +256,14 @@ class ErrorCode(DescribedCode):
         "See `GET /v1/runs/{run_id}/explain`.",
     )
     SERVER_BUSY = ("server_busy", 429, "Temporal is overloaded.", "Retry after `Retry-After` seconds.", _IS_RETRYABLE)
+    SERVER_REJECTED = ("server_rejected", 400, "The Temporal server rejects the request.", "See the message.")
+    SERVER_UNAVAILABLE = (
+        "server_unavailable",
+        503,
+        "Temporal does not respond.",
+        "Retry after `Retry-After` seconds.",
+        _IS_RETRYABLE,
+    )
     SESSION_BUSY = (
         "session_busy",
         409,
@@ -271,18 +291,18 @@ class ErrorCode(DescribedCode):
         "A request of the session must be answered first.",
         "Answer it, or cancel its run.",
     )
+    STORE_UNAVAILABLE = (
+        "store_unavailable",
+        503,
+        "The payload store does not respond.",
+        "Retry after `Retry-After` seconds.",
+        _IS_RETRYABLE,
+    )
     TOO_LARGE = (
         "too_large",
         400,
         "A part of the request is over a limit, or nested too deep.",
         "Send less; see [limits](limits.md).",
-    )
-    UNAVAILABLE = (
-        "unavailable",
-        503,
-        "Temporal, the payload store or a worker does not respond.",
-        "Retry after `Retry-After` seconds.",
-        _IS_RETRYABLE,
     )
     UNKNOWN_ITEM = ("unknown_item", 400, "`input` references an unknown item.", "Send the items of the last response.")
     UNKNOWN_TOOL_CALL = (

@@ -23,8 +23,10 @@ from dagwright.client.errors import (
     CommandRejected,
     FeedbackRejected,
     ForkRejected,
+    OptionInvalid,
     RunIdInUse,
     RunIdInvalid,
+    ServerRejected,
     SessionNotFound,
     TurnRejected,
 )
@@ -192,28 +194,30 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.UNAVAILABLE: ErrorCode.MODEL_UNAVAILABLE,
     ModelError.RESPONSE_INVALID: ErrorCode.MODEL_RESPONSE_INVALID,
     ModelError.OUTPUT_INVALID: ErrorCode.MODEL_OUTPUT_INVALID,
-    ModelError.KEY_MISSING: ErrorCode.NO_KEY,
-    ModelError.KEY_REJECTED: ErrorCode.KEY_REJECTED,
-    ModelError.FORBIDDEN: ErrorCode.KEY_FORBIDDEN,
-    ModelError.ADDRESS_INVALID: ErrorCode.ADDRESS_INVALID,
+    ModelError.KEY_MISSING: ErrorCode.MODEL_KEY_MISSING,
+    ModelError.KEY_REJECTED: ErrorCode.MODEL_KEY_REJECTED,
+    ModelError.FORBIDDEN: ErrorCode.MODEL_FORBIDDEN,
+    ModelError.ADDRESS_INVALID: ErrorCode.MODEL_ADDRESS_INVALID,
     ModelError.MODEL_NOT_SET: ErrorCode.MODEL_NOT_SET,
     ModelError.MODEL_UNKNOWN: ErrorCode.MODEL_NOT_FOUND,
     ModelError.CONTEXT_EXCEEDED: ErrorCode.CONTEXT_LENGTH_EXCEEDED,
     ModelError.REFUSED: ErrorCode.CONTENT_POLICY_VIOLATION,
     ModelError.FILTERED: ErrorCode.CONTENT_FILTER,
-    ModelError.TRUNCATED: ErrorCode.MAX_TOKENS,
-    ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
+    ModelError.TRUNCATED: ErrorCode.MODEL_TRUNCATED,
+    ModelError.REQUEST_INVALID: ErrorCode.MODEL_REQUEST_INVALID,
 }
 """Error of a model call -> code. If the service rejects the gateway's key, the error is a server error."""
 
 
 _CODES_OF_EXCEPTIONS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
     (SessionIdInvalid, ErrorCode.INVALID_SESSION_ID, "session_id"),
+    (OptionInvalid, ErrorCode.INVALID_VALUE, None),
     (RunIdInvalid, ErrorCode.INVALID_RUN_ID, None),
     (SessionNotFound, ErrorCode.NOT_FOUND, None),
     (RunNotFound, ErrorCode.NOT_FOUND, None),
-    (NodeNotFound, ErrorCode.NOT_FOUND, "node"),
+    (NodeNotFound, ErrorCode.NOT_FOUND, "node_id"),
     (RunClosed, ErrorCode.RUN_ENDED, None),
+    (ServerRejected, ErrorCode.SERVER_REJECTED, None),
     (CommandRejected, ErrorCode.COMMAND_REJECTED, None),
     (FeedbackRejected, ErrorCode.ANSWER_REJECTED, _MESSAGES_FIELD),
 )
@@ -244,8 +248,10 @@ def api_error(error: Exception) -> ApiError | None:
             return plan_error(error)
         case TurnRejected():
             return _turn_error(error)
-        case ServerUnreachable() | StoreError():
+        case ServerUnreachable():
             return unavailable_error(str(error))
+        case StoreError():
+            return unavailable_error(str(error), code=ErrorCode.STORE_UNAVAILABLE)
         case RPCError():
             return _temporal_error(error)
     return None
@@ -260,14 +266,14 @@ def _temporal_error(error: RPCError) -> ApiError | None:
         message, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
         return ApiError(ErrorCode.SERVER_BUSY, message, headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
-        return ApiError(ErrorCode.COMMAND_REJECTED, f"the Temporal server rejected the request: {error.message}")
+        return ApiError(ErrorCode.SERVER_REJECTED, f"the Temporal server rejected the request: {error.message}")
     return None
 
 
-def unavailable_error(message: str) -> ApiError:
+def unavailable_error(message: str, *, code: ErrorCode = ErrorCode.SERVER_UNAVAILABLE) -> ApiError:
     """Return the error for a dependency that does not respond."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return ApiError(ErrorCode.UNAVAILABLE, message, headers=headers)
+    return ApiError(code, message, headers=headers)
 
 
 def draining_error() -> ApiError:
@@ -310,7 +316,7 @@ def plan_error(plan_invalid: PlanInvalid) -> ApiError:
 
 def _turn_error(error: TurnRejected) -> ApiError:
     if error.code == "no_worker":
-        return unavailable_error(str(error))
+        return unavailable_error(str(error), code=ErrorCode.NO_WORKER)
     return ApiError(_code_of(error.code, default=ErrorCode.INVALID), str(error))
 
 

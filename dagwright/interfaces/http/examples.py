@@ -363,7 +363,7 @@ ERRORS: Mapping[int, Example] = {
     429: _error("a key may make 600 requests a minute", "rate_limit_exceeded", type="rate_limit_error"),
     502: _error("the model 'gpt-4o-mini' returned an invalid answer", "model_response_invalid", type="server_error"),
     503: _error(
-        "the Temporal server does not respond; nothing was lost, try again", "unavailable", type="server_error"
+        "the Temporal server does not respond; nothing was lost, try again", "server_unavailable", type="server_error"
     ),
 }
 """Status -> example of the error body."""

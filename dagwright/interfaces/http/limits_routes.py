@@ -7,12 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dagwright.client.steering import Command, read_scheduler
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, scope_dependency
 from dagwright.interfaces.http.event_models import JsonObject
 from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.request_fields import duration_seconds
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import ByField, CommandBody, CommandResponse, response_docs
 from dagwright.interfaces.http.run_steering import send_command
@@ -28,7 +30,9 @@ class LimitsBody(CommandBody):
         json_schema_extra={"examples": [{"max_parallel": 8, "deadline": "4h", "reason": "more data", "by": "ann"}]},
     )
 
-    max_parallel: int | None = Field(default=None, description="Maximum number of running nodes, 1 to 500.")
+    max_parallel: int | None = Field(
+        default=None, ge=1, le=MAX_IN_FLIGHT, description="Maximum number of running nodes."
+    )
     deadline: str | None = Field(default=None, description="Maximum duration from the start of the run, such as `4h`.")
     budget: JsonObject | None = Field(
         default=None, description='New limits of the budget, such as `{"tokens": 90000}`; null removes a limit.'
@@ -82,8 +86,9 @@ async def read_limits(run_id: str, context: ContextDep) -> Response:
 )
 async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Response:
     """Change the parallelism, deadline or budget of a run."""
+    duration_seconds("deadline", body.deadline)
     changed_limits: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
-    return json_response(await send_command(context, run_id, Command.set_limits(changed_limits), body))
+    return json_response(await send_command(context, run_id, Command.set_limits(changed_limits), body, param="budget"))
 
 
 @router.get(
@@ -105,4 +110,5 @@ async def read_policy(run_id: str, context: ContextDep) -> Response:
 )
 async def set_policy(run_id: str, body: PolicyBody, context: ContextDep) -> Response:
     """Change which calls of a run need approval. A waiting call continues if it needs no approval any more."""
-    return json_response(await send_command(context, run_id, Command.set_policy(body.policy), CommandBody(by=body.by)))
+    command = Command.set_policy(body.policy)
+    return json_response(await send_command(context, run_id, command, CommandBody(by=body.by), param="policy"))

@@ -359,7 +359,7 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
     if context.stop_event.is_set():
         session_id = public_session_id(context.caller, run_start.session_name)
         message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"
-        raise unavailable_error(f"{message}, send the request again")
+        raise unavailable_error(f"{message}, send the request again", code=ErrorCode.DRAINING)
 
 
 async def _reject_if_session_waits(context: "GatewayContext", session_name: str, run_id: str) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.errors import CommandRejected
+from dagwright.client.errors import CommandRejected, OptionInvalid
 from dagwright.client.feedback.answer_sending import (
     AnswerTarget,
     AnswerUnclear,
@@ -51,14 +51,22 @@ async def cancel_run(context: "GatewayContext", run_id: str, body: CommandBody |
 
 
 async def send_command(
-    context: "GatewayContext", run_id: str, command: Command, body: CommandBody | None
+    context: "GatewayContext", run_id: str, command: Command, body: CommandBody | None, *, param: str | None = None
 ) -> dict[str, Any]:
     """Send a command to a run of the caller, and return its result.
 
+    Args:
+        param: field of the request that the run checks.
+
     Raises:
+        ApiError: the field is invalid.
         RunNotFound, RunClosed, CommandRejected: the command was not accepted.
     """
-    message = await context.steering.send(await context.visible_run(run_id), command, command_author(context, body))
+    run_id = await context.visible_run(run_id)
+    try:
+        message = await context.steering.send(run_id, command, command_author(context, body))
+    except OptionInvalid as error:
+        raise ApiError(ErrorCode.INVALID_VALUE, str(error), param=param) from None
     return command_result(run_id, message)
 
 
@@ -162,11 +170,11 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
     if request is None:
         if isinstance(answer_value, dict):
             return answer_value
-        raise _invalid_answer_error(
+        message = (
             f"the request {body.request_id!r:.80} is not open; send an object as `answer` to store it until the "
-            "request opens",
-            param="request_id",
+            "request opens"
         )
+        raise ApiError(ErrorCode.NO_OPEN_REQUEST, message, param="request_id")
     if isinstance(answer_value, dict) and request["type"] != "INFORMATION":
         # An object is the content of the answer, even if the request expects a text.
         return answer_value
@@ -180,7 +188,7 @@ def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run_id: str) -
         raise ApiError(ErrorCode.NO_OPEN_REQUEST, f"the run {run_id!r} has no open requests") from None
     except AnswerUnclear as error:
         message = f"the run {run_id!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
-        raise _invalid_answer_error(message, param="request_id") from None
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="request_id") from None
 
 
 def _invalid_answer_error(message: str, *, param: str) -> ApiError:

@@ -16,6 +16,7 @@ from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.core.model.policy import Policy, model_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import CheckedPlan
+from dagwright.interfaces.mcp.call_errors import McpCallRejected
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
@@ -31,19 +32,6 @@ if TYPE_CHECKING:
 _CLIENT_PLAN_POLICY = model_policy("")
 """Plans of clients need approval before they change anything, because models write the plans of clients."""
 NO_TEMPLATES: Templates = MappingProxyType({})
-
-
-class McpCallRejected(Exception):
-    """A call is rejected.
-
-    Args:
-        code: error code, as in documents of the command line.
-        message: the problem, and what to do.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +123,7 @@ class RunStarter:
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (options := request.names_of_rounds_options):
-            raise McpCallRejected("bad_usage", f"{options[0]}: only the profile `rounds` supports this argument")
+            raise McpCallRejected("invalid_value", f"{options[0]}: only the profile `rounds` supports this argument")
         try:
             start_request = self._prepare(request)
             if (session_id := arguments.get("session_id")) is not None:
@@ -145,7 +133,7 @@ class RunStarter:
         except (GoalRejected, TurnRejected) as error:
             raise McpCallRejected(error.code, str(error)) from None
         except SessionIdInvalid as error:
-            raise McpCallRejected("bad_usage", str(error)) from None
+            raise McpCallRejected("invalid_session_id", str(error)) from None
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
         return await self._start(start_request, run_id=run_id)
@@ -167,13 +155,15 @@ class RunStarter:
             # The settings of the workers are unknown. If the workers have no model, a node fails with the same code.
             return
         if model is None and self.toolset.models.model is None:
-            raise McpCallRejected("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
+            raise McpCallRejected("model_not_set", "no model is configured: set DAGWRIGHT_MODEL for this server")
         if self.toolset.models.endpoint.is_key_missing:
-            raise McpCallRejected("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
+            raise McpCallRejected(
+                "model_key_missing", "the model service has no API key: set OPENAI_API_KEY for this server"
+            )
 
 
 def _id_error(error: RunIdInUse | RunIdInvalid) -> McpCallRejected:
-    return McpCallRejected("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
+    return McpCallRejected("run_id_in_use" if isinstance(error, RunIdInUse) else "invalid_run_id", str(error))
 
 
 def _duration_s(arguments: Mapping[str, Any], name: str) -> float | None:
@@ -183,7 +173,7 @@ def _duration_s(arguments: Mapping[str, Any], name: str) -> float | None:
     try:
         return parse_duration(value).total_seconds()
     except ValueError as error:
-        raise McpCallRejected("bad_usage", f"{name}: {error}") from None
+        raise McpCallRejected("invalid_value", f"{name}: {error}") from None
 
 
 def _model_config(model: str | None) -> ModelConfig:
@@ -192,4 +182,4 @@ def _model_config(model: str | None) -> ModelConfig:
     try:
         return model_config_from_json({"model": model})
     except ValueError as error:
-        raise McpCallRejected("bad_usage", f"model: {error}") from None
+        raise McpCallRejected("invalid_value", f"model: {error}") from None

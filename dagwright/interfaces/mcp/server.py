@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 import dagwright
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
+from dagwright.core.name_hints import suggestion
 from dagwright.interfaces.mcp.elicitation import CallContext
 from dagwright.interfaces.mcp.run_starter import RunStarter
 from dagwright.interfaces.mcp.task_extension import TaskHandlers
@@ -81,7 +82,8 @@ def create_server(
             if problems := published_templates.problems.get(params.name):
                 message = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
                 raise MCPError(types.INVALID_PARAMS, message)
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
+            hint = suggestion(params.name, list(handlers.tools)) or "`tools/list` lists all tools"
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; {hint}")
         call = McpToolCall(context, params, tool)
         return await (tasks.call(call) if tasks.may_return_task(call) else handlers.call(call))
 

@@ -144,7 +144,7 @@ def _check_plan_tool() -> types.Tool:
         output_schema={
             "type": "object",
             "properties": {
-                "status": {"type": "string", "enum": ["valid", "invalid", "bad_usage"]},
+                "status": {"type": "string", "enum": ["valid", "invalid", "invalid_value"]},
                 "errors": {"type": "array", "description": "Problems of the plan, each with `code` and `pointer`."},
                 "input_schema": {"type": "object", "description": "JSON Schema of the inputs of the plan."},
             },

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
-from temporalio.service import RPCError
 
-from dagwright.client.errors import FeedbackRejected, SessionNotFound
 from dagwright.client.feedback.answer_sending import (
     AnswerTarget,
     AnswerUnclear,
@@ -25,23 +23,20 @@ from dagwright.client.run_lists import RunFilter
 from dagwright.client.starts import StartedRun
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.compiler.plan_text import changing_node_count
-from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
-from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
+from dagwright.interfaces.mcp.call_errors import KNOWN_ERRORS, McpCallRejected, result_of_error
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
-from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
-from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
-from dagwright.interfaces.mcp.tool_results import error_result, invalid_plan_result, result_of, run_result
+from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, parse_call_state
+from dagwright.interfaces.mcp.run_starter import RunStarter
+from dagwright.interfaces.mcp.tool_results import error_result, result_of, run_result
 from dagwright.plans.check_reports import valid_plan_report
 from dagwright.plans.preparation import compile_within_limits
 from dagwright.plans.templates import Templates
-from dagwright.server import UNREACHABLE_STATUSES
-from dagwright.store import StoreError
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
@@ -151,34 +146,17 @@ class ToolHandlers:
     ) -> ResultT | types.CallToolResult:
         """Validate the arguments of a call and pass the call to a handler; convert errors to results."""
         if invalid_values := json_problems(dict(call.arguments)):
-            return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {invalid_values[0].message}")
+            return error_result("invalid_value", f"invalid arguments of {call.tool.name}: {invalid_values[0].message}")
         problems = [
             message + (f" ({hint})" if hint else "")
             for _, message, hint in self._schemas[call.tool.name].problems_of(call.arguments, ())
         ]
         if problems:
-            return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
+            return error_result("invalid_value", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
         try:
             return await handler(call)
-        except PlanInvalid as error:
-            return invalid_plan_result(error)
-        except McpCallRejected as error:
-            return error_result(error.code, str(error))
-        except StateUnreadable as error:
-            return error_result("bad_usage", str(error))
-        except (RunNotFound, SessionNotFound) as error:
-            return error_result("not_found", str(error))
-        except RunClosed as error:
-            return error_result("command_rejected", f"{error}; {tool_definitions.GET_RUN} returns its result")
-        except FeedbackRejected as error:
-            return error_result("command_rejected", str(error))
-        except StoreError as error:
-            return error_result("no_store", str(error))
-        except RPCError as error:
-            if error.status not in UNREACHABLE_STATUSES:
-                return error_result("command_rejected", f"the Temporal server rejected the request: {error.message}")
-            hint = f"started runs continue, and {tool_definitions.GET_RUN} returns them later"
-            return error_result("no_server", f"the Temporal server does not respond; {hint}")
+        except KNOWN_ERRORS as error:
+            return result_of_error(error)
 
     async def _run_tool(self, call: McpToolCall) -> Result:
         state = parse_call_state(call.params)
@@ -199,7 +177,7 @@ class ToolHandlers:
                 self._templates[template_name], inputs, run_id=call.run_id, deadline=deadline
             )
         if template_name is not None or "plan" not in call.arguments:
-            raise McpCallRejected("bad_usage", "send either `plan` or `template`")
+            raise McpCallRejected("invalid_value", "send either `plan` or `template`")
         return await self._starter.start_plan(call.arguments, run_id=call.run_id, templates=self._templates)
 
     async def _start_and_follow(self, call: McpToolCall) -> Result:
@@ -245,7 +223,7 @@ class ToolHandlers:
             after_text = call.arguments.get("after")
             after = None if after_text is None else ListCursor.parse(after_text)
         except ValueError as error:
-            raise McpCallRejected("bad_usage", "`after` must be the `cursor` of a page") from error
+            raise McpCallRejected("invalid_value", "`after` must be the `cursor` of a page") from error
         summaries, cursor = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
         message = f"{format_count(len(summaries), 'run')}; {tool_definitions.GET_RUN} returns the result of a run"
         document = {"status": "listed", "message": message, "runs": [summary.to_json() for summary in summaries]}
@@ -255,7 +233,7 @@ class ToolHandlers:
         answer_names = [name for name in _ANSWER_ARGUMENTS if name in call.arguments]
         if len(answer_names) != 1:
             message = f"send exactly one of {', '.join(_ANSWER_ARGUMENTS)}, not {len(answer_names)}"
-            raise McpCallRejected("bad_usage", message)
+            raise McpCallRejected("invalid_value", message)
         run_id = call.arguments["run_id"]
         feedback = self._runs.feedback
         target = _find_answer_target(run_id, await feedback.requests_of(run_id), call.arguments)
@@ -267,7 +245,7 @@ class ToolHandlers:
         if outcome.is_rejected:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
             raise McpCallRejected(
-                "command_rejected", message if target.requests and not is_ambiguous else f"{message}; {hint}"
+                "answer_rejected", message if target.requests and not is_ambiguous else f"{message}; {hint}"
             )
         request_ids = {request.id for request in target.requests} or {target.request_id}
         elicitations = Elicitations(call.context, skipped_ids={*request_ids}, answered_ids={*request_ids})
@@ -286,7 +264,7 @@ def _find_answer_target(
     try:
         return find_target(run_id, open_requests, arguments.get("request_id"), for_all=bool(arguments.get("all")))
     except NoOpenRequest:
-        raise McpCallRejected("not_found", f"the run {run_id!r} has no open requests") from None
+        raise McpCallRejected("no_open_request", f"the run {run_id!r} has no open requests") from None
     except AnswerUnclear as error:
         message = f"the run {run_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {error}"
-        raise McpCallRejected("bad_usage", message) from None
+        raise McpCallRejected("invalid_value", message) from None

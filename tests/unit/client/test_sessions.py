@@ -81,7 +81,7 @@ class _FakeSessions(Sessions):
         async def prepare(_: SessionRecord) -> PreparedTurn:
             self.steps.append("prepared")
             if is_rejected:
-                raise TurnRejected("no_model", "no model is named")
+                raise TurnRejected("model_not_set", "no model is named")
             return TURN
 
         await self.start_turn("s", prepare, run_id=run_id)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
-from dagwright.client.errors import CommandRejected
+from dagwright.client.errors import CommandRejected, OptionInvalid, ServerRejected
 from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.client.fork_runs import ForkChanges, draft_fork
 from dagwright.client.forks import Forks
@@ -53,7 +53,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     run = _FullRun(status)
     result = await _steering_of(run).cancel("run", CommandAuthor("ann"))
     assert (result, run.was_cancelled) == ("the run accepts no more messages; it was cancelled through Temporal", True)
-    with pytest.raises((RPCError, steering.ServerRejected)):
+    with pytest.raises((RPCError, ServerRejected)):
         await _steering_of(run).send("run", PAUSE)
 
 
@@ -80,6 +80,19 @@ async def test_message_that_every_run_would_reject_is_not_sent(
             steering_client.cancel("run", author) if command is None else steering_client.send("run", command, author)
         )
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (Command.set_limits({"max_parallel": 0}), "'max_parallel' "),
+        (Command.set_limits({"budget": {"token": 1}}), "'budget' is invalid: "),
+        (Command.set_policy({"rules": 1}), "rules"),
+    ],
+)
+async def test_invalid_limits_and_policies_are_not_sent(command: Command, message: str) -> None:
+    with pytest.raises(OptionInvalid, match=message):
+        await _steering_of(_FullRun(RPCStatusCode.INVALID_ARGUMENT)).send("run", command)
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}

@@ -111,8 +111,7 @@ def test_every_rejection_code_is_documented_for_each_interface() -> None:
     codes = rejection_codes()
     assert codes >= {"empty_request", "no_tools", "no_worker", "session_busy", "session_ending"}
     assert sorted(codes - set(ErrorStatus)) == []
-    # The gateway reports a missing worker as `unavailable`.
-    assert sorted(codes - set(ErrorCode)) == ["no_worker"]
+    assert sorted(codes - set(ErrorCode)) == []
 
 
 def test_failures_table_shows_which_codes_are_retryable() -> None:

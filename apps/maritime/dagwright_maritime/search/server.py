@@ -219,7 +219,7 @@ async def stop_search(settings: Settings) -> list[str]:
     try:
         return ["search"] if await LocalSearch.from_settings(settings).stop() else []
     except NoSearchServer as error:
-        raise CommandError(str(error), status=ErrorStatus.NO_SERVER) from error
+        raise CommandError(str(error), status=ErrorStatus.SERVER_UNAVAILABLE) from error
 
 
 def find_address(settings: MaritimeSettings) -> str:

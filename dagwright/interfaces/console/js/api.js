@@ -7,7 +7,7 @@ const KEY_ENTRY = "dagwright.key";
 /** Statuses after which a retry may succeed; 0 means no response. */
 const RETRYABLE_STATUSES = [0, 429, 502, 503, 504];
 /** Error codes of the model service that are not retried: the call would fail again, or cost as much again. */
-const PERMANENT_CODES = /^(model_.*|insufficient_quota|no_key|key_rejected|key_forbidden|address_invalid)$/;
+const PERMANENT_CODES = /^(model_.*|insufficient_quota)$/;
 
 /** An error response of the gateway. */
 export class ApiError extends Error {

@@ -17,7 +17,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.agents.stored_agents import AGENTS
-from dagwright.client.errors import RunIdInUse
+from dagwright.client.errors import OptionInvalid, RunIdInUse, RunIdInvalid
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.executions import RunNotFound
@@ -28,6 +28,7 @@ from dagwright.interfaces.cli.error_boundary import run_guarded
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
 from dagwright.interfaces.cli.run_and_watch import interrupt_message
+from dagwright.protocol.sessions import SessionIdInvalid
 from dagwright.server import LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary
 from dagwright.settings import Settings
@@ -48,14 +49,18 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
 @pytest.mark.parametrize(
     ("error", "status", "exit_code"),
     [
-        (CommandError("no"), "bad_usage", ExitCode.REJECTED),
-        (ServerUnreachable("no"), "no_server", ExitCode.NO_SERVER),
+        (CommandError("no"), "invalid_value", ExitCode.REJECTED),
+        (ServerUnreachable("no"), "server_unavailable", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REJECTED),
-        (RunIdInUse("no"), "id_in_use", ExitCode.REJECTED),
-        (_rpc_error(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
-        (_rpc_error(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
-        (_rpc_error(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
-        (_rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), "server_rejected", ExitCode.FAILED),
+        (RunIdInUse("no"), "run_id_in_use", ExitCode.REJECTED),
+        (_rpc_error(RPCStatusCode.UNAVAILABLE), "server_unavailable", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.DEADLINE_EXCEEDED), "server_unavailable", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.CANCELLED), "server_unavailable", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), "server_busy", ExitCode.FAILED),
+        (_rpc_error(RPCStatusCode.INVALID_ARGUMENT), "server_rejected", ExitCode.FAILED),
+        (OptionInvalid("no"), "invalid_value", ExitCode.REJECTED),
+        (RunIdInvalid("no"), "invalid_run_id", ExitCode.REJECTED),
+        (SessionIdInvalid("no"), "invalid_session_id", ExitCode.REJECTED),
     ],
 )
 def test_expected_error_is_reported_as_a_document_with_its_exit_code(
@@ -64,7 +69,7 @@ def test_expected_error_is_reported_as_a_document_with_its_exit_code(
     assert _exit_code_after(error, tmp_path, is_json=True) == exit_code
     streams = capsys.readouterr()
     disconnect_text = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
-    message = disconnect_text if isinstance(error, RPCError) and status == "no_server" else "no"
+    message = disconnect_text if isinstance(error, RPCError) and status == "server_unavailable" else "no"
     assert json.loads(streams.out) == {"status": status, "message": message}
     assert streams.err == message + "\n"
 
@@ -133,7 +138,7 @@ def test_command_without_standard_streams_has_its_normal_exit_code(tmp_path: Pat
 def test_command_on_an_unusable_database_fails(message: str) -> None:
     with pytest.raises(CommandError, match=message) as error, open_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {message}")
-    assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
+    assert (error.value.status, error.value.status.exit_code) == ("database_unavailable", ExitCode.FAILED)
 
 
 async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(

@@ -12,7 +12,14 @@ import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.errors import ForkRejected, RunIdInUse, RunIdInvalid, TurnRejected
+from dagwright.client.errors import (
+    CommandRejected,
+    ForkRejected,
+    RunIdInUse,
+    RunIdInvalid,
+    ServerRejected,
+    TurnRejected,
+)
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
@@ -23,6 +30,7 @@ from dagwright.interfaces.http.request_fields import gateway_options, run_tags
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionIdInvalid
+from dagwright.store import StoreError
 from tests.unit.interfaces.http.test_document import OPENAPI_DOCUMENT, OPERATIONS
 
 
@@ -166,11 +174,14 @@ NO_RETRY = {"x-should-retry": "false"}
 @pytest.mark.parametrize(
     ("error", "status", "code", "headers"),
     [
-        (rpc_error(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
+        (rpc_error(RPCStatusCode.UNAVAILABLE), 503, "server_unavailable", {"Retry-After": "2"}),
         (rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
+        (StoreError("x"), 503, "store_unavailable", {"Retry-After": "2"}),
+        (ServerRejected("x"), 400, "server_rejected", {}),
+        (CommandRejected("x"), 400, "command_rejected", {}),
         (ForkRejected("x"), 400, "fork_rejected", {}),
         (RunIdInUse("x"), 409, "idempotency_key_in_use", NO_RETRY),
-        (TurnRejected("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
+        (TurnRejected("no_worker", "x"), 503, "no_worker", {"Retry-After": "2"}),
         (TurnRejected("session_ending", "x"), 409, "session_ending", {}),
         (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
         (ModelFailure(ModelError.BUSY, "x", delay=SEVEN_S), 429, "rate_limit_exceeded", {"Retry-After": "7"}),

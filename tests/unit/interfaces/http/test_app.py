@@ -51,7 +51,7 @@ async def test_unreachable_temporal_is_reported_as_unavailable(
 ) -> None:
     http, client, _ = offline_gateway
     response = await http.request(method, path, json=body)
-    assert status_and_code_of(response) == (503, "unavailable"), response.text
+    assert status_and_code_of(response) == (503, "server_unavailable"), response.text
     assert int(response.headers["retry-after"]) >= 1
     assert client.calls
 
@@ -67,7 +67,7 @@ async def test_slow_request_fails_if_temporal_does_not_respond(
     monkeypatch.setattr(context.runs, "page_of_runs", wait_forever)
     monkeypatch.setattr(app, "UpstreamTimeoutMiddleware", partial(UpstreamTimeoutMiddleware, check_interval_s=0.01))
     async with client_of(context) as http:
-        assert status_and_code_of(await http.get("/v1/runs")) == (503, "unavailable")
+        assert status_and_code_of(await http.get("/v1/runs")) == (503, "server_unavailable")
     assert client.calls == ["check_health"]
 
 
@@ -279,6 +279,23 @@ async def test_second_cancellation_reports_the_state_of_the_run(
     else:
         document = {"run_id": "run-1", "ok": True, "message": message, "status": status}
         assert (response.status_code, response.json()) == (200, document)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("limits", {"deadline": "soon"}, "deadline"),
+        ("limits", {"max_parallel": 0}, "max_parallel"),
+        ("limits", {"budget": {"token": 1}}, "budget"),
+        ("policy", {"policy": {"rules": 1}}, "policy"),
+    ],
+)
+async def test_invalid_limits_and_policies_are_rejected_before_they_are_sent(
+    offline_http: httpx.AsyncClient, path: str, body: dict[str, Any], param: str
+) -> None:
+    response = await offline_http.post(f"/v1/runs/run-1/{path}", json=body)
+    assert status_and_code_of(response) == (400, "invalid_value"), response.text
+    assert status_and_param_of(response) == (400, param)
 
 
 async def test_draining_gateway_is_not_ready(offline_gateway: OfflineGateway, offline_http: httpx.AsyncClient) -> None:

@@ -324,7 +324,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     gateway.context.stop_event.set()
     response = await request_task
     await _finish_and_check_that_no_run_started(gateway)
-    assert status_and_code_of(response) == (503, "unavailable")
+    assert status_and_code_of(response) == (503, "draining")
     assert "nothing was started, send the request again" in message_of(response)
     # Clients retry a response without this header.
     assert "x-should-retry" not in response.headers

@@ -12,6 +12,7 @@ from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import Caller, KeyScope
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import FeedbackAnswer
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.run_models import AnswerBody
@@ -110,11 +111,17 @@ async def test_answer_with_nodes_in_a_tool_result_needs_the_scope_operate() -> N
 
 
 @pytest.mark.parametrize(
-    ("request_id", "answer", "param"),
-    [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request_id"), ("chekc", "yes", "request_id")],
+    ("request_id", "answer", "param", "code"),
+    [
+        ("check", {"approved": 1}, "answer", ErrorCode.ANSWER_REJECTED),
+        ("chekc", {"approved": True}, "request_id", ErrorCode.ANSWER_REJECTED),
+        ("chekc", "yes", "request_id", ErrorCode.NO_OPEN_REQUEST),
+    ],
 )
-async def test_rejected_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
+async def test_rejected_answer_names_the_field_that_is_wrong(
+    request_id: str, answer: Any, param: str, code: ErrorCode
+) -> None:
     context = gateway_context(FakeFeedback(APPROVAL, error=FeedbackRejected("refused")), "ann")
     with pytest.raises(ApiError) as error:
         await answer_run_request(context, "run-1", AnswerBody(request_id=request_id, answer=answer))
-    assert (error.value.status, error.value.param) == (400, param)
+    assert (error.value.code, error.value.param) == (code, param)

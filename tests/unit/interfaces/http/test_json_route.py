@@ -121,8 +121,8 @@ async def test_scope_is_checked_before_the_body_is_parsed(
         (b'{"a', (400, "invalid_json")),
         (b"\xff", (400, "invalid_json")),
         (b'{"answer": ' + b"[" * 100 + b"]" * 100 + b"}", (400, "too_large")),
-        (b'{"answer": ' + b"[" * 99 + b"]" * 99 + b"}", (503, "unavailable")),
-        (b'\xef\xbb\xbf{"answer": 1}', (503, "unavailable")),
+        (b'{"answer": ' + b"[" * 99 + b"]" * 99 + b"}", (503, "server_unavailable")),
+        (b'\xef\xbb\xbf{"answer": 1}', (503, "server_unavailable")),
     ],
 )
 async def test_json_that_a_history_cannot_store_is_rejected(

@@ -79,7 +79,7 @@ async def test_end_event_has_status_and_error_and_an_error_event_has_no_id() -> 
     (end_event,) = await events_of(run_update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (end_event.name, end_event.id) == ("run.failed", "1-5e")
     assert (end_event.content["status"], end_event.content["error"]) == ("failed", {"node_id": None, **error})
-    events = await events_of(run_update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
+    events = await events_of(run_update(VIEW), ApiError(ErrorCode.SERVER_UNAVAILABLE, "away"))
     assert [(event.id, event.name) for event in events] == [("1-5", "run.running"), (None, "error")]
     assert events[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):

@@ -61,7 +61,7 @@ async def test_read_request_fails_if_the_server_does_not_respond() -> None:
     gateway = SlowGateway()
     gateway.check_error = RPCStatusCode.DEADLINE_EXCEEDED
     response = await gateway.http.get("/slow")
-    assert (*status_and_code_of(response), response.headers["retry-after"] != "") == (503, "unavailable", True)
+    assert (*status_and_code_of(response), response.headers["retry-after"] != "") == (503, "server_unavailable", True)
     assert (gateway.connection_checks, gateway.cancelled_handlers) == (1, ["slow"])
 
 

@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.states import RunStatus
+from dagwright.interfaces.mcp.call_errors import McpCallRejected
 from dagwright.interfaces.mcp.elicitation import form_for_client
-from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
+from dagwright.interfaces.mcp.run_starter import RunStarter
 from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.task_extension import _TOOLS_WITHOUT_TASKS
 from dagwright.interfaces.mcp.tool_definitions import (
@@ -102,7 +103,7 @@ async def test_run_plan_starts_either_a_template_or_a_plan(tmp_path: Path) -> No
     assert (await _content_of_call(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for arguments in ({}, {"plan": {}, "template": "slow"}):
         rejected_result = await _content_of_call(tmp_path, RUN_PLAN, **arguments)
-        assert rejected_result == {"status": "bad_usage", "message": "send either `plan` or `template`"}
+        assert rejected_result == {"status": "invalid_value", "message": "send either `plan` or `template`"}
 
 
 async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_path: Path) -> None:
@@ -111,7 +112,10 @@ async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_pat
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
         assert result["message"] == "1 run; get_run returns the result of a run"
     rejected_result = await _content_of_call(tmp_path, LIST_RUNS, status="runing")
-    assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
+    assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == (
+        "invalid_value",
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])

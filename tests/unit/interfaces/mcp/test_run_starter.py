@@ -12,7 +12,8 @@ from pydantic import SecretStr
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
+from dagwright.interfaces.mcp.call_errors import McpCallRejected
+from dagwright.interfaces.mcp.run_starter import RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
