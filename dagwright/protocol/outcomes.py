@@ -167,7 +167,10 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, 
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
         return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, event=event))
     if error.type == TimeoutType.HEARTBEAT:
-        cause = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
+        cause = (
+            "its worker died, or an async tool blocks the event loop of the worker; "
+            "the log of the worker names a tool that blocks for over 3 s"
+        )
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {cause}", retryable=True)
     return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 

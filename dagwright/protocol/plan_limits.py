@@ -209,7 +209,7 @@ def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> 
         if not _are_numbers_of_nodes(node.members, plan):
             return f"the members of {node.id!r} are not node numbers"
     if levels_of(_predecessors_of(plan)) is None:
-        return "the dependencies of its nodes form a cycle"
+        return "the dependencies of the nodes form a cycle"
     if unreported_numbers := [
         number for number in _unreported_numbers(plan) if plan.nodes[number].id not in reported_ids
     ]:

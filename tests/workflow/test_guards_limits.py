@@ -149,7 +149,7 @@ async def test_long_ids_of_items_and_sub_plans_are_shortened_and_stay_unique(run
     assert [document["nodes"][node["id"]] for node in nodes] == expected
 
 
-_CYCLE_MESSAGE = "the dependencies of its nodes form a cycle"
+_CYCLE_MESSAGE = "the dependencies of the nodes form a cycle"
 _NOT_NUMBERS_MESSAGE = "the dependencies of '0' are not node numbers"
 
 
