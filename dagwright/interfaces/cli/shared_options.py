@@ -78,7 +78,10 @@ Dialect = Annotated[
 ]
 Repair = Annotated[
     bool,
-    typer.Option("--repair", help="Accept plans as models write them (fences, prose, slips) and report each repair."),
+    typer.Option(
+        "--repair",
+        help="Accept a plan as a model writes it, with code fences, prose or small mistakes, and report each repair.",
+    ),
 ]
 Agents = Annotated[
     Sequence[str],

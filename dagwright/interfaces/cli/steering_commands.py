@@ -158,7 +158,10 @@ def retry(
     *,
     node: Node,
     arguments: Annotated[
-        str | None, typer.Option("--arguments", metavar="JSON", help="Retry as a new node with these arguments.")
+        str | None,
+        typer.Option(
+            "--arguments", metavar="JSON", help="New arguments; a new node with these arguments replaces the node."
+        ),
     ] = None,
     by: By = None,
     json: Json = False,
