@@ -114,25 +114,32 @@ _CHUNK_CHARACTERS = 8
 _CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK_NODE]})) + 20) // _CHUNK_CHARACTERS)
 """Number of the chunks that contain the first node and a few more characters."""
 
-_ROUND_FIELDS: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
-_PLANNER_FIELDS: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND_FIELDS}
+_ROUND_CONDITIONS: dict[str, Any] = {"text": "Question:\nCompare them."}
+_PLANNER_CONDITIONS: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND_CONDITIONS}
 _PICK_SUB_GOAL = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
     step("Compare Maersk and others.", when=When(metadata={"purpose": "intention"}), times=ANY_NUMBER),
     step(
         continue_response(_PICK_SUB_GOAL, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
-        when=When(last="This is round 1", **_PLANNER_FIELDS),
+        when=When(last="This is round 1", **_PLANNER_CONDITIONS),
+        times=ANY_NUMBER,
     ),
     step(
         continue_response(sub_goal(3, "clarify", question="Which?", more=1), _PICK_SUB_GOAL),
-        when=When(last="This is round 2", **_PLANNER_FIELDS),
+        when=When(last="This is round 2", **_PLANNER_CONDITIONS),
+        times=ANY_NUMBER,
     ),
     step(
         continue_response(sub_goal(3, "clarify", question="Which?"), _PICK_SUB_GOAL),
-        when=When(metadata={"purpose": "repair"}, **_ROUND_FIELDS),
+        when=When(metadata={"purpose": "repair"}, **_ROUND_CONDITIONS),
+        times=ANY_NUMBER,
     ),
-    step(continue_response(sub_goal(4, "rows", count=500)), when=When(last="This is round 3", **_PLANNER_FIELDS)),
-    step("Which one?", when=When(metadata={"purpose": "answer"}, **_ROUND_FIELDS)),
+    step(
+        continue_response(sub_goal(4, "rows", count=500)),
+        when=When(last="This is round 3", **_PLANNER_CONDITIONS),
+        times=ANY_NUMBER,
+    ),
+    step("Which one?", when=When(metadata={"purpose": "answer"}, **_ROUND_CONDITIONS), times=ANY_NUMBER),
 )
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
