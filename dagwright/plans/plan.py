@@ -409,8 +409,7 @@ class Plan:
 
         Keywords that are not listed below are arguments of the tool, or inputs of the sub-plan: values, handles, or
         lists, objects and f-strings with handles. Names and types are checked when the program builds the plan, because
-        Python's types cannot express "this parameter's type, or a handle". With `call`, type checkers check the
-        arguments.
+        Python's types cannot express "this parameter's type, or a handle". Type checkers check the arguments of `call`.
 
         Args:
             target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a
