@@ -155,7 +155,8 @@ def prepare_start(
     options = replace(
         options,
         policy=chosen_policy,
-        needs_approval=needs_plan_approval or (policy.approves_changes and changing_node_count(compiled_plan) > 0),
+        needs_approval=needs_plan_approval
+        or (policy.changes_need_plan_approval and changing_node_count(compiled_plan) > 0),
         input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.

@@ -82,7 +82,7 @@ class PlanningOptions:
     @property
     def may_need_approval(self) -> bool:
         """Whether a person may have to approve the plan before it runs."""
-        policy_needs_approval = self.policy is not None and self.policy.approves_changes
+        policy_needs_approval = self.policy is not None and self.policy.changes_need_plan_approval
         return self.approve_plan or self.confidence is not None or policy_needs_approval
 
 

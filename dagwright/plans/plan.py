@@ -425,8 +425,7 @@ class Plan:
             retry: maximum attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
             timeout: timeout of one attempt.
             heartbeat: timeout between two heartbeats; when it expires, the attempt is retried.
-            on_error: consequence of a failure of the node: its dependents are blocked (`block`) or skipped (`skip`), a
-                person decides (`ask`), or the node completes with a value (`{"value": ...}`).
+            on_error: after a failure, `block` or `skip` dependents, `ask` a person, or complete with `{"value": ...}`.
             approval: `required` requests the approval of a person first; `ask_human(...)` configures the request.
             priority: from 1 (first) to 5.
             effects: `idempotent` declares this call idempotent, for tools whose effects depend on the arguments.

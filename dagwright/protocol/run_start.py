@@ -152,7 +152,11 @@ def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> N
 def _needs_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
     """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
     may_need_approval = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
-    return may_need_approval and scheduler.state.policy.approves_changes and changing_node_count(scheduler.plan) > 0
+    return (
+        may_need_approval
+        and scheduler.state.policy.changes_need_plan_approval
+        and changing_node_count(scheduler.plan) > 0
+    )
 
 
 def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *, at: float) -> None:

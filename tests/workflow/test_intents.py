@@ -27,7 +27,7 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-PLAN_APPROVAL_POLICY = Policy(approves_changes=True)
+PLAN_APPROVAL_POLICY = Policy(changes_need_plan_approval=True)
 
 
 async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_script: ServeScript) -> None:

@@ -2,8 +2,8 @@
 
 A policy is plain JSON, so that it can be stored in a file, travel with a run and be changed while the run is active:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-With `"approves_changes": true`, a plan with a call that changes something must be approved as a whole before it runs.
-Calls of `pure` tools change nothing and never need approval. This module must not import the scheduler.
+With `"changes_need_plan_approval": true`, a person must approve a plan that changes something, as a whole, before it
+runs. Calls of `pure` tools change nothing and never need approval. This module must not import the scheduler.
 
 A plan that a model extends has a default policy. A call needs approval if it changes something, or if it uses a file or
 host that the user's request does not name. A request names files by path and hosts by address; a call to another host
@@ -81,12 +81,12 @@ class Policy:
     """The rules of one run, in order, and the verdict if no rule matches.
 
     Args:
-        approves_changes: whether a person must approve a plan with changing calls before it runs.
+        changes_need_plan_approval: whether a person must approve a plan with changing calls before it runs.
     """
 
     rules: Sequence[Rule] = ()
     otherwise: Verdict = "run"
-    approves_changes: bool = False
+    changes_need_plan_approval: bool = False
 
     @property
     def allows_all_calls(self) -> bool:
@@ -123,7 +123,7 @@ class Policy:
     def to_json(self) -> dict[str, Any]:
         """Return the policy as JSON."""
         encoded = {"rules": [rule.to_json() for rule in self.rules], "otherwise": self.otherwise}
-        return {**encoded, "approves_changes": True} if self.approves_changes else encoded
+        return {**encoded, "changes_need_plan_approval": True} if self.changes_need_plan_approval else encoded
 
 
 def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
@@ -178,17 +178,17 @@ def policy_from_json(encoded: Any) -> Policy:
     """
     if not isinstance(encoded, Mapping):
         raise ValueError('expected an object, such as {"rules": [{"effects": ["write"], "then": "ask"}]}')
-    _reject_unknown_keys(encoded, ("rules", "otherwise", "approves_changes"), "")
+    _reject_unknown_keys(encoded, ("rules", "otherwise", "changes_need_plan_approval"), "")
     rules = encoded.get("rules", [])
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
         raise ValueError(f"rules: expected a list of at most {MAX_RULES} rules")
-    approves_changes = encoded.get("approves_changes", False)
-    if not isinstance(approves_changes, bool):
-        raise ValueError(f"approves_changes: expected true or false, not {approves_changes!r:.60}")
+    changes_need_plan_approval = encoded.get("changes_need_plan_approval", False)
+    if not isinstance(changes_need_plan_approval, bool):
+        raise ValueError(f"changes_need_plan_approval: expected true or false, not {changes_need_plan_approval!r:.60}")
     return Policy(
         tuple(_rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(rules)),
         _verdict_of(encoded.get("otherwise", "run"), "otherwise"),
-        approves_changes,
+        changes_need_plan_approval,
     )
 
 

@@ -122,7 +122,7 @@ def prepare_run(
         prepare_plan_with_missing_inputs if run_can_request_inputs and not arguments.non_interactive else prepare_plan
     )
     plan = prepare(checked_plan, values)
-    if arguments.approve_plan or (policy.approves_changes and changing_node_count(plan)):
+    if arguments.approve_plan or (policy.changes_need_plan_approval and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in summarize_repairs(repairs)[:MAX_NOTES]]
     if arguments.is_compensating:

@@ -36,7 +36,7 @@ def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
     """
     if is_empty(parsed_plan):
         return False
-    if run.goal.approve_plan or (run.state.policy.approves_changes and parsed_plan.get("changes", 0) > 0):
+    if run.goal.approve_plan or (run.state.policy.changes_need_plan_approval and parsed_plan.get("changes", 0) > 0):
         return True
     # A plan without a confidence counts as confidence 0.
     required_confidence, confidence = run.goal.confidence, parsed_plan.get("confidence", 0)

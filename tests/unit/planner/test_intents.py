@@ -380,7 +380,7 @@ def test_plan_is_not_streamed_if_it_may_need_approval() -> None:
         return goal_from_json(plan.extender).streams
 
     assert is_streamed()
-    assert not is_streamed(policy=Policy(approves_changes=True))
+    assert not is_streamed(policy=Policy(changes_need_plan_approval=True))
     assert not is_streamed(approve_plan=True)
 
 

@@ -61,10 +61,10 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
     ]
 
 
-def test_policy_with_approves_changes_requires_approval_of_plans_with_effects() -> None:
-    policy = policy_from_json({"approves_changes": True})
+def test_policy_can_require_approval_of_plans_with_effects() -> None:
+    policy = policy_from_json({"changes_need_plan_approval": True})
     assert policy_from_json(policy.to_json()) == policy
-    assert allow_tools(policy, ["pay"]).approves_changes
+    assert allow_tools(policy, ["pay"]).changes_need_plan_approval
     for document, run_options, expected_requests in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
@@ -72,8 +72,8 @@ def test_policy_with_approves_changes_requires_approval_of_plans_with_effects() 
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
         assert [*open_requests(_start(document, **run_options))] == expected_requests, run_options
-    with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
-        policy_from_json({"approves_changes": "yes"})
+    with pytest.raises(ValueError, match="changes_need_plan_approval: expected true or false, not 'yes'"):
+        policy_from_json({"changes_need_plan_approval": "yes"})
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_session_keeps_the_newest_names_and_clears_resolved_lookups_when_a_looku
 def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     session = SessionRecord("s")
     _complete_turn(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
-    session.policy = policy_from_json({"approves_changes": True})
+    session.policy = policy_from_json({"changes_need_plan_approval": True})
     assert session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s") == {
         "plan": {},
         "context": {"cbu": FUND},
