@@ -17,7 +17,7 @@ from sqlalchemy.orm.attributes import get_history
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.entity_types import UNDO
 from dagwright_onboarding.models import (
-    KEY_LIMIT,
+    MAX_KEY_CHARACTERS,
     Effect,
     EffectRow,
     Party,
@@ -133,8 +133,8 @@ class EffectLog:
 
 def validate_key(key: str) -> str:
     """Return an idempotency key. Raises ValueError if the key is empty, too long or has a NUL character."""
-    if not 0 < len(key) <= KEY_LIMIT or "\0" in key:
-        raise ValueError(f"an idempotency key must have 1 to {KEY_LIMIT} characters, got {key!r:.80}")
+    if not 0 < len(key) <= MAX_KEY_CHARACTERS or "\0" in key:
+        raise ValueError(f"an idempotency key must have 1 to {MAX_KEY_CHARACTERS} characters, got {key!r:.80}")
     return key
 
 

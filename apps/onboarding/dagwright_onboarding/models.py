@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import JSON, CheckConstraint, DateTime, ForeignKey, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from dagwright_onboarding.text_formats import NAME_LIMIT
+from dagwright_onboarding.text_formats import MAX_NAME_CHARACTERS
 
-ID_LIMIT = 64
+MAX_ID_CHARACTERS = 64
 """Maximum number of characters of a party id."""
-KEY_LIMIT = 128
+MAX_KEY_CHARACTERS = 128
 """Maximum number of characters of an idempotency key."""
 
 
@@ -61,10 +61,10 @@ class Party(Base):
         Index("party_by_name_key", "name_key"),
     )
 
-    id: Mapped[str] = mapped_column(String(ID_LIMIT), primary_key=True)
+    id: Mapped[str] = mapped_column(String(MAX_ID_CHARACTERS), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    name: Mapped[str] = mapped_column(String(NAME_LIMIT))
-    name_key: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
+    name: Mapped[str] = mapped_column(String(MAX_NAME_CHARACTERS))
+    name_key: Mapped[str] = mapped_column(String(4 * MAX_NAME_CHARACTERS))
     """`names.name_key` of the name. The limit is higher, because casefolding can lengthen a text."""
     jurisdiction: Mapped[str] = mapped_column(String(8), default="")
     """ISO 3166 code; empty if unknown."""
@@ -90,8 +90,8 @@ class PartyName(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     party_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
-    name: Mapped[str] = mapped_column(String(NAME_LIMIT))
-    name_key: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
+    name: Mapped[str] = mapped_column(String(MAX_NAME_CHARACTERS))
+    name_key: Mapped[str] = mapped_column(String(4 * MAX_NAME_CHARACTERS))
     use: Mapped[str] = mapped_column(String(16), default=NameUse.ALIAS)
 
     party: Mapped[Party] = relationship(back_populates="other_names")
@@ -131,9 +131,9 @@ class PartySearch(Base):
     """`PartyName.id`; 0 for the party's own name."""
     use: Mapped[str] = mapped_column(String(16))
     """`name` for the party's own name, else a `NameUse`."""
-    core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
+    core: Mapped[str] = mapped_column(String(4 * MAX_NAME_CHARACTERS))
     """Sorted words of the name without its legal form; for a person, all words."""
-    tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
+    tokens: Mapped[str] = mapped_column(String(8 * MAX_NAME_CHARACTERS))
     """`names.words_of`, then `search_index.party_tags`, separated by spaces; empty if the party is inactive."""
     word_count: Mapped[int] = mapped_column()
 
@@ -145,7 +145,7 @@ class SearchWord(Base):
     __table_args__ = (UniqueConstraint("word", name="search_word_once"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    word: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
+    word: Mapped[str] = mapped_column(String(4 * MAX_NAME_CHARACTERS))
 
 
 class RoleAssignment(Base):
@@ -157,7 +157,7 @@ class RoleAssignment(Base):
         Index("role_assignment_by_entity", "entity_id"),
     )
 
-    id: Mapped[str] = mapped_column(String(ID_LIMIT), primary_key=True)
+    id: Mapped[str] = mapped_column(String(MAX_ID_CHARACTERS), primary_key=True)
     cbu_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     entity_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     role: Mapped[str] = mapped_column(String(40))
@@ -170,7 +170,7 @@ class ProductSubscription(Base):
     __tablename__ = "product_subscription"
     __table_args__ = (UniqueConstraint("cbu_id", "product", name="product_subscription_once"),)
 
-    id: Mapped[str] = mapped_column(String(ID_LIMIT), primary_key=True)
+    id: Mapped[str] = mapped_column(String(MAX_ID_CHARACTERS), primary_key=True)
     cbu_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     product: Mapped[str] = mapped_column(String(40))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
@@ -192,7 +192,7 @@ class Relation(Base):
         Index("party_relation_by_target", "to_id"),
     )
 
-    id: Mapped[str] = mapped_column(String(ID_LIMIT), primary_key=True)
+    id: Mapped[str] = mapped_column(String(MAX_ID_CHARACTERS), primary_key=True)
     from_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     to_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     kind: Mapped[str] = mapped_column(String(16))
@@ -207,7 +207,7 @@ class Effect(Base):
 
     __tablename__ = "effect"
 
-    key: Mapped[str] = mapped_column(String(KEY_LIMIT), primary_key=True)
+    key: Mapped[str] = mapped_column(String(MAX_KEY_CHARACTERS), primary_key=True)
     verb: Mapped[str] = mapped_column(String(64))
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
     """Result of the call; for an undone call, result of the undo."""
@@ -227,5 +227,5 @@ class EffectRow(Base):
     __table_args__ = (Index("effect_row_by_row", "row_id"),)
 
     key: Mapped[str] = mapped_column(ForeignKey("effect.key"), primary_key=True)
-    row_id: Mapped[str] = mapped_column(String(2 * ID_LIMIT), primary_key=True)
+    row_id: Mapped[str] = mapped_column(String(2 * MAX_ID_CHARACTERS), primary_key=True)
     """`ID` of the row (party, role, product or link), or `ID.COLUMN` for one of its columns."""

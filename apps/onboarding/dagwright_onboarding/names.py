@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from dagwright_onboarding.text_formats import BIDI_CONTROLS, NAME_LIMIT
+from dagwright_onboarding.text_formats import BIDI_CONTROLS, MAX_NAME_CHARACTERS
 
 _LETTERS_WITHOUT_DECOMPOSITION = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "’": "'", "‘": "'"}
@@ -78,13 +78,13 @@ def clean_name(text: str, field_name: str = "the name") -> str:
     """Return a name as it is stored: composed Unicode, single spaces, no control or bidirectional characters.
 
     Raises:
-        ValueError: the text is empty, over `NAME_LIMIT`, or has control characters or lone surrogates.
+        ValueError: the text is empty, over `MAX_NAME_CHARACTERS`, or has control characters or lone surrogates.
     """
     clean_text = " ".join(BIDI_CONTROLS.sub("", unicodedata.normalize("NFC", text)).split())
     if not clean_text:
         raise ValueError(f"{field_name} is empty")
-    if len(clean_text) > NAME_LIMIT:
-        raise ValueError(f"{field_name} has {len(clean_text)} characters, at most {NAME_LIMIT} are allowed")
+    if len(clean_text) > MAX_NAME_CHARACTERS:
+        raise ValueError(f"{field_name} has {len(clean_text)} characters, at most {MAX_NAME_CHARACTERS} are allowed")
     for position, character in enumerate(clean_text):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise ValueError(f"{field_name} has the character U+{ord(character):04X} at position {position}")

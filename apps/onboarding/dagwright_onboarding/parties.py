@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import PERSON_ROLES, PartyKind, validate_product, validate_role
 from dagwright_onboarding.models import (
-    ID_LIMIT,
+    MAX_ID_CHARACTERS,
     NameUse,
     Party,
     PartyName,
@@ -37,7 +37,7 @@ SHARED_LOCK: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
 EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
 """Exclusive lock on a row that is about to be deleted."""
 
-_ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_LIMIT}}}")
+_ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_ID_CHARACTERS}}}")
 _MAX_LISTED_PARTIES = 6
 _ID_BYTES = 10
 """80 random bits: a collision needs about 10^12 rows."""

@@ -5,7 +5,7 @@ import unicodedata
 from datetime import date
 from typing import Final
 
-NAME_LIMIT: Final = 300
+MAX_NAME_CHARACTERS: Final = 300
 """Maximum number of characters of a name; names in the known registers have less than 250 characters."""
 BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Bidirectional control characters, which can make a name look like another name."""
@@ -48,8 +48,8 @@ def check_name(text: str) -> None:
     if not any(map(str.isalnum, text)):
         raise ValueError(f"{problem}: it has no letter or digit")
     length = len(unicodedata.normalize("NFC", text))
-    if length > NAME_LIMIT:
-        raise ValueError(f"{problem}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
+    if length > MAX_NAME_CHARACTERS:
+        raise ValueError(f"{problem}: it has {length:,} characters, at most {MAX_NAME_CHARACTERS} are allowed")
     for position, character in enumerate(text):
         is_invisible = unicodedata.category(character) in _FORBIDDEN_CATEGORIES and character not in _JOINERS
         if is_invisible or character in _BLANK_LETTERS:
