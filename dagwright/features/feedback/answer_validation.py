@@ -27,7 +27,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.features.feedback.approval_gate import rejection_message
 from dagwright.features.feedback.feedback_state import (
-    EARLY_BYTES,
+    MAX_EARLY_ANSWER_BYTES,
     MAX_EARLY_ANSWERS,
     MAX_RUN_ANSWERS_BYTES,
     SHORT_ANSWER_BYTES,
@@ -282,7 +282,7 @@ class AnswerValidator:
             return f"{request_id!r} has not asked yet, and an answer of {by} is stored already"
         if len(registry.early_answers) >= MAX_EARLY_ANSWERS:
             return f"{request_id!r} has not asked yet, and the maximum of {MAX_EARLY_ANSWERS:,} early answers is stored"
-        return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
+        return size_problem([feedback.answer, feedback.by, feedback.note], MAX_EARLY_ANSWER_BYTES)
 
     def _problem_of_nodes(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why the nodes in an early answer are invalid for the current plan, or `None`."""

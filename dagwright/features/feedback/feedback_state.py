@@ -16,7 +16,7 @@ NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answer
 
 MAX_EARLY_ANSWERS = 1_000
 """Maximum number of stored answers to requests that are not open yet."""
-EARLY_BYTES = 64 * 1024
+MAX_EARLY_ANSWER_BYTES = 64 * 1024
 """Maximum size of an answer to a request that is not open yet."""
 MAX_CHECKPOINT_BYTES = 64 * 1024
 """Maximum size of the checkpoint that a tool saves with a question."""

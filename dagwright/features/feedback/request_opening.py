@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS_OF_CALL = 100
 """Maximum number of requests of one call. Without a limit, a tool that always asks and gets default answers would
 never end."""
-ANSWERS_BYTES = 512 * 1024
+MAX_CALL_ANSWERS_BYTES = 512 * 1024
 """Size limit of all answers to one call, because each repetition of the call receives all of them."""
 _FINAL_ERRORS = frozenset({"rejected", "not_allowed", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
@@ -105,8 +105,10 @@ class RequestOpener:
         answers = override.answers if override is not None else []
         if len(answers) >= MAX_REQUESTS_OF_CALL:
             return NodeError("too_many_human_requests", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
-        if size_problem(answers, ANSWERS_BYTES) is not None:
-            return NodeError("answers_too_large", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
+        if size_problem(answers, MAX_CALL_ANSWERS_BYTES) is not None:
+            return NodeError(
+                "answers_too_large", f"its answers have over {MAX_CALL_ANSWERS_BYTES:,} bytes, and it asks again"
+            )
         if (problem := size_problem(raised_question.checkpoint, MAX_CHECKPOINT_BYTES)) is not None:
             return NodeError("invalid_human_request", f"its checkpoint cannot be stored: {problem}")
         try:

@@ -31,7 +31,7 @@ _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_C
 """Flags for the temporary file that replaces a file. They lack `O_TRUNC`: the temporary file is truncated only after a
 check that it has no other hard link."""
 
-PATH_LIMIT = 1_000
+MAX_PATH_CHARACTERS = 1_000
 """Maximum length of a path in characters. It also limits how many folders of the path are open at the same time."""
 _NAME_LIMIT_BYTES = 255
 """Bytes of one component, the limit of common file systems."""
@@ -269,8 +269,10 @@ def parts_of(path: str) -> list[str]:
         raise GiveUp(f"{path!r} is not a path")
     if Path(path).is_absolute():
         raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
-    if len(path) > PATH_LIMIT or not _is_encodable(path):
-        raise GiveUp(f"{path[:60]!r} is not a path: at most {PATH_LIMIT} characters of valid Unicode are allowed")
+    if len(path) > MAX_PATH_CHARACTERS or not _is_encodable(path):
+        raise GiveUp(
+            f"{path[:60]!r} is not a path: at most {MAX_PATH_CHARACTERS} characters of valid Unicode are allowed"
+        )
     parts: list[str] = []
     for part in PurePosixPath(path).parts:
         if part != "..":

@@ -17,9 +17,9 @@ from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 
 MAX_LOOP_DEPTH = 3
 """Maximum depth of nested loops."""
-RANGE_LIMIT = 1_000
+MAX_RANGE_LENGTH = 1_000
 """Maximum length of a `range`."""
-SECONDS_LIMIT = 5.0
+MAX_RENDER_S = 5.0
 
 _DOLLAR_REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
 _DICT_METHODS = frozenset({"get", "items", "keys", "values"})
@@ -99,8 +99,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 def _limited_range(*bounds: int) -> range:
     numbers = range(*bounds)
-    if len(numbers) > RANGE_LIMIT:
-        raise SecurityError(f"range has {len(numbers):,} numbers, over the limit of {RANGE_LIMIT:,}")
+    if len(numbers) > MAX_RANGE_LENGTH:
+        raise SecurityError(f"range has {len(numbers):,} numbers, over the limit of {MAX_RANGE_LENGTH:,}")
     return numbers
 
 
@@ -117,7 +117,7 @@ def _check_nodes(node: nodes.Node, *, depth: int) -> None:
 
 
 def _join(parts: Iterable[str]) -> str:
-    deadline = time.monotonic() + SECONDS_LIMIT
+    deadline = time.monotonic() + MAX_RENDER_S
     # The parts may be single characters, whose list would be many times larger than the text.
     size, text = 0, StringIO()
     for part in parts:
@@ -125,6 +125,6 @@ def _join(parts: Iterable[str]) -> str:
         if size > MAX_BUILT_IN_RESULT_BYTES:
             raise ValueError(f"The text is over the limit of {MAX_BUILT_IN_RESULT_BYTES:,} characters for a result")
         if time.monotonic() > deadline:
-            raise ValueError(f"Rendering the template takes longer than {SECONDS_LIMIT:g} s")
+            raise ValueError(f"Rendering the template takes longer than {MAX_RENDER_S:g} s")
         text.write(part)
     return text.getvalue()

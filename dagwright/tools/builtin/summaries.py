@@ -11,7 +11,7 @@ from dagwright.tools.context import context
 from dagwright.tools.spec import tool
 
 PURPOSE = "summarize"
-TEXT_LIMIT = 2_000_000
+MAX_TEXT_CHARACTERS = 2_000_000
 """Maximum length in characters; longer texts need a plan with several steps."""
 PART_CHARACTERS = 24_000
 """Maximum length of a part: about 6,000 tokens, small enough for every suitable model."""
@@ -38,8 +38,10 @@ async def summarize(
     full_text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, indent=1)
     if not full_text.strip():
         raise ValueError("The text is empty")
-    if len(full_text) > TEXT_LIMIT:
-        raise ValueError(f"The text has {len(full_text):,} characters, over the limit of {TEXT_LIMIT:,}; split it")
+    if len(full_text) > MAX_TEXT_CHARACTERS:
+        raise ValueError(
+            f"The text has {len(full_text):,} characters, over the limit of {MAX_TEXT_CHARACTERS:,}; split it"
+        )
     focus_sentence = "" if focus is None else f" Focus on this question of the reader: {focus[:1_000]}"
     system_prompt = _SYSTEM_PROMPT.format(words=words, focus=focus_sentence)
     part_summaries = _PartSummaries(context().last_heartbeat)

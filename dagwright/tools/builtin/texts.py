@@ -9,7 +9,7 @@ from dagwright.core.extras import require_extra
 from dagwright.core.model.json_schemas import TEXT_FORMAT, parse_jsonpath
 from dagwright.tools.spec import tool
 
-TEMPLATE_LIMIT = 100_000
+MAX_TEMPLATE_CHARACTERS = 100_000
 """Maximum length of a template in characters."""
 
 QueryText = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "jsonpath"})]
@@ -40,8 +40,10 @@ def render_template(template: str, values: dict[str, Any] | None = None) -> str:
         template: the template, such as `Dear ${name}`
         values: name -> value
     """
-    if len(template) > TEMPLATE_LIMIT:
-        raise ValueError(f"The template has {len(template):,} characters, over the limit of {TEMPLATE_LIMIT:,}")
+    if len(template) > MAX_TEMPLATE_CHARACTERS:
+        raise ValueError(
+            f"The template has {len(template):,} characters, over the limit of {MAX_TEMPLATE_CHARACTERS:,}"
+        )
     require_extra("jinja")
     from dagwright.tools.builtin.jinja_sandbox import render  # noqa: PLC0415 - Jinja is optional
 

@@ -8,7 +8,7 @@ from dagwright.client.feedback.open_requests import Answer
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MessageSource, RaisedQuestion
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
-from dagwright.features.feedback.request_opening import ANSWERS_BYTES
+from dagwright.features.feedback.request_opening import MAX_CALL_ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.node_text import closing_text
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json
@@ -246,6 +246,6 @@ def test_call_gets_all_its_answers_up_to_a_size_limit() -> None:
     assert ready_call.size_bytes > 10_000
     scheduler = scheduler_of(node("n"))
     text = "x" * 200_000
-    expected = [*[None] * 3, f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again"]
+    expected = [*[None] * 3, f"its answers have over {MAX_CALL_ANSWERS_BYTES:,} bytes, and it asks again"]
     assert [_ask_and_answer(scheduler, text) for _ in range(4)] == expected
     assert statuses_of(scheduler) == {"n": "failed"}

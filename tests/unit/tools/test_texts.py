@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
 from dagwright.testing import ANY_NUMBER, ModelServer, When, busy, step
-from dagwright.tools.builtin.summaries import PART_CHARACTERS, TEXT_LIMIT, split_text, summarize
+from dagwright.tools.builtin.summaries import MAX_TEXT_CHARACTERS, PART_CHARACTERS, split_text, summarize
 from dagwright.tools.builtin.texts import json_query, render_template
 from dagwright.tools.builtin.waiting import wait
 from dagwright.tools.testing import RecordedCall, tool_context
@@ -177,7 +177,7 @@ async def test_empty_and_too_long_texts_are_rejected_before_a_model_call() -> No
         with pytest.raises(ValueError, match="The text is empty"):
             await run_summarize(server, " \n")
         with pytest.raises(ValueError, match="over the limit of 2,000,000; split it"):
-            await run_summarize(server, "x" * (TEXT_LIMIT + 1))
+            await run_summarize(server, "x" * (MAX_TEXT_CHARACTERS + 1))
 
 
 def test_parts_end_at_words_or_lines_and_contain_the_whole_text() -> None:
