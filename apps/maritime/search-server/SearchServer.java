@@ -18,10 +18,10 @@ import org.opensearch.plugins.Plugin;
 import org.opensearch.transport.Netty4Plugin;
 
 /**
- * Runs one OpenSearch node until the process is told to end.
+ * Runs one OpenSearch node until the process gets a signal to end.
  *
- * <p>It makes the node by itself instead of through the server's own main class: that one refuses to run as root and wants
- * the folders of an unpacked distribution.
+ * <p>This class creates the node itself, because the main class of OpenSearch refuses to run as root and requires the
+ * folders of an unpacked distribution.
  *
  * <p>Arguments: the folder of the node, the folder of its configuration, and settings as {@code name=value}.
  */
@@ -44,8 +44,8 @@ public final class SearchServer extends Node {
         Path configuration = Path.of(arguments[1]).toAbsolutePath();
         Settings base = Settings.builder().put("path.home", home.toString()).build();
         Environment environment = InternalSettingsPreparer.prepareEnvironment(
-                base, named(Arrays.asList(arguments).subList(2, arguments.length)), configuration, () -> NAME);
-        // The name comes first: the pattern of the log holds it.
+                base, parseSettings(Arrays.asList(arguments).subList(2, arguments.length)), configuration, () -> NAME);
+        // The node name must be set before logging is configured, because the log pattern contains it.
         LogConfigurator.setNodeName(NAME);
         LogConfigurator.registerErrorListener();
         LogConfigurator.configure(environment);
@@ -55,20 +55,20 @@ public final class SearchServer extends Node {
         Thread.currentThread().join();
     }
 
-    private static Map<String, String> named(List<String> settings) {
-        Map<String, String> found = new HashMap<>();
+    private static Map<String, String> parseSettings(List<String> settings) {
+        Map<String, String> values = new HashMap<>();
         for (String setting : settings) {
             String[] parts = setting.split("=", 2);
-            found.put(parts[0], parts[1]);
+            values.put(parts[0], parts[1]);
         }
-        return found;
+        return values;
     }
 
     private static void closeQuietly(SearchServer server) {
         try {
             server.close();
         } catch (Exception failure) {
-            System.err.println("the node did not close in good order: " + failure);
+            System.err.println("the node could not be closed: " + failure);
         }
     }
 }
