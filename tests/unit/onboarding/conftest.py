@@ -1,4 +1,4 @@
-"""A store for each test: each test runs with SQLite and with PostgreSQL."""
+"""A database of parties for each test. Each test runs with SQLite and with PostgreSQL."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Migration of a store when it is opened. A store of a newer version is rejected."""
+"""Migration of a database when it is opened. A database of a newer version is rejected."""
 
 import ast
 import subprocess
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.waits
 REVISIONS = PARTIES.revisions
 MIGRATIONS_FOLDER = PARTIES.folder
 TABLES_BEFORE_MIGRATIONS = ("party", "party_name", "party_identifier", "role_assignment", "effect")
-"""Some tables of a store from before the first migration."""
+"""Some tables of a database from before the first migration."""
 ADDED_EFFECT_COLUMNS = ("changes", "undone_at")
 """Columns that migrations have added to the table `effect`."""
 
@@ -53,7 +53,7 @@ def test_revisions_are_the_files_in_a_single_sequence() -> None:
 
 
 def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
-    """A change of a model needs a revision, because only revisions change the tables of existing stores."""
+    """A change of a model needs a revision, because only revisions change the tables of existing databases."""
 
     def differences(session: Session) -> list[object]:
         def is_compared(_object: object, name: str | None, object_type: str, _is_there: bool, _other: object) -> bool:
@@ -79,11 +79,11 @@ TRIGRAM_STATEMENTS = {
         "CREATE INDEX party_search_by_trigram ON party_search USING gin (words gin_trgm_ops)",
     ),
 }
-"""Statements that create the search tables and indexes of an older store, which searched names by trigrams."""
+"""Statements that create the search tables and indexes of an older database, which searched names by trigrams."""
 
 
-def make_trigram_store(url: str) -> None:
-    make_store_before_migrations(url)
+def make_trigram_database(url: str) -> None:
+    make_database_before_migrations(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
         key = "INTEGER" if engine.dialect.name == "sqlite" else "SERIAL"
@@ -103,7 +103,7 @@ def make_trigram_store(url: str) -> None:
     engine.dispose()
 
 
-def make_store_before_migrations(url: str) -> None:
+def make_database_before_migrations(url: str) -> None:
     Path(make_url(url).database or "").parent.mkdir(exist_ok=True)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
@@ -123,11 +123,11 @@ def insert_party(connection: Connection, party_id: str, name: str, status: str =
     connection.execute(text(statement), fields)
 
 
-@pytest.mark.parametrize("make_store", [make_store_before_migrations, make_trigram_store])
-def test_store_of_an_older_version_is_migrated_without_loss(
-    database_url: str, make_store: Callable[[str], None]
+@pytest.mark.parametrize("make_database", [make_database_before_migrations, make_trigram_database])
+def test_database_of_an_older_version_is_migrated_without_loss(
+    database_url: str, make_database: Callable[[str], None]
 ) -> None:
-    make_store(database_url)
+    make_database(database_url)
     for _ in range(2):
         database = EntityDatabase(database_url)
         for search_text in ("kite", "ag kite", "mill old"):
@@ -152,13 +152,13 @@ PARTIES_OF_REVISION_0004 = (
     ("rook", "Rook Castle GmbH", "active", "rook castle"),
     ("rook-gone", "Rook Castle SA", "inactive", "rook castle"),
 )
-"""Id, name, status and core (the name without its legal form) of parties in a store of revision 0004.
+"""Id, name, status and core (the name without its legal form) of parties in a database of revision 0004.
 
 Inactive parties have no row in the search index, except the last party, whose row has no search words.
 """
 
 
-def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def make_database_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(database_module, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         open_database(url)
@@ -187,10 +187,10 @@ def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     engine.dispose()
 
 
-def test_names_are_found_in_a_migrated_store_of_revision_0004(
+def test_names_are_found_in_a_migrated_database_of_revision_0004(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_store_of_revision_0004(database_url, monkeypatch)
+    make_database_of_revision_0004(database_url, monkeypatch)
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 2)
     database = EntityDatabase(database_url)
 
@@ -211,7 +211,7 @@ def test_names_are_found_in_a_migrated_store_of_revision_0004(
     database.dispose()
 
 
-def test_store_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -> None:
+def test_database_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -> None:
     open_database(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
@@ -229,7 +229,7 @@ def test_store_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -
 def test_names_are_migrated_in_batches_and_an_interruption_loses_one_batch(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_store_before_migrations(database_url)
+    make_database_before_migrations(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         for number in range(20):
@@ -267,7 +267,7 @@ def test_names_are_migrated_in_batches_and_an_interruption_loses_one_batch(
     database.dispose()
 
 
-def test_failed_migration_leaves_the_store_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_leaves_the_database_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_migration(connection: Connection, script: object, schema: object) -> None:
         connection.execute(text("CREATE TABLE half (id INTEGER)"))
         raise OSError("no space left")
@@ -290,7 +290,7 @@ def test_revisions_do_not_import_the_models() -> None:
         assert [name for name in names if (name or "").startswith("dagwright_onboarding.models")] == []
 
 
-def test_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
+def test_database_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'parties.db'}"
     open_database(url)
     program = (

@@ -1,4 +1,4 @@
-"""Onboarding verbs: idempotency by key and by natural key, atomicity, links, removals, and the parts of a CBU."""
+"""Onboarding verbs: idempotency by key and by natural key, atomicity, links, removals, and parts of a fund (CBU)."""
 
 import re
 from collections import Counter

@@ -66,7 +66,7 @@ def test_later_file_adds_names_identifier_and_status(load: Load, database: Entit
         assert find_names(database, search_text, "company") == ["Kite AG"]
 
 
-def test_rows_that_contradict_the_store_are_rejected(load: Load, database: EntityDatabase) -> None:
+def test_rows_that_contradict_the_database_are_rejected(load: Load, database: EntityDatabase) -> None:
     text = (
         "id,name,kind,jurisdiction,client_type,lei\n"
         "kite,Kite AG,company,CH,,635400BLACKROCKMAN14\n"
@@ -339,8 +339,8 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
     return rows
 
 
-def store_content(session: Session) -> list[object]:
-    """Return the content of a store without random ids."""
+def database_content(session: Session) -> list[object]:
+    """Return the content of a database without random ids."""
     parties = {party.id: party for party in session.scalars(select(Party))}
     # An id from a file starts with `i`; all other ids are random.
     facts = {key: (party.kind, party.name, party.jurisdiction, party.distinguisher) for key, party in parties.items()}
@@ -375,7 +375,7 @@ def test_batched_load_has_the_result_of_a_load_row_by_row(
     def load_files(name: str) -> tuple[list[LoadReport], list[object]]:
         database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
         reports = [without_random_ids(load_party_file(database, file)) for file in files]
-        content_after = database.read(store_content)
+        content_after = database.read(database_content)
         database.dispose()
         return reports, content_after
 

@@ -148,7 +148,7 @@ def test_option_has_the_distinguishing_facts_of_a_party(gateway: EntityGateway) 
 
 
 @pytest.mark.parametrize("is_text", [False, True])
-def test_none_of_these_asks_for_a_name(
+def test_option_none_of_these_asks_for_a_name(
     gateway: EntityGateway, example_database: EntityDatabase, *, is_text: bool
 ) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")

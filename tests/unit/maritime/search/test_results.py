@@ -10,16 +10,16 @@ from dagwright_maritime.search.results import Gap, SearchResult, SearchResultToo
 
 def parsed_response(
     *documents: dict[str, Any],
-    groups: Any = None,
+    aggregations: Any = None,
     aggs: Any = None,
     limits: QueryLimits | None = None,
     **fields: Any,
 ) -> SearchResult:
-    """Parse a response with these documents, groups and other fields."""
+    """Parse a response with these documents, aggregations and other fields. `aggs` belongs to the request."""
     hits = [{"_source": document, "sort": [number]} for number, document in enumerate(documents)]
     body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": hits}, **fields}
-    if groups is not None:
-        body["aggregations"] = groups
+    if aggregations is not None:
+        body["aggregations"] = aggregations
     return parse_result(body, aggs or {}, limits or QueryLimits())
 
 
@@ -39,8 +39,10 @@ def test_result_has_the_documents_and_sort_values_in_their_order() -> None:
 
 
 def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
-    groups = {"by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
-    [gap] = parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER}).gaps
+    aggregations = {
+        "by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}
+    }
+    [gap] = parsed_response(aggregations=aggregations, aggs={"by_shipper": BY_SHIPPER}).gaps
     assert gap == Gap("by_shipper", "transit_days", 4, ["B", "D"])
     assert gap.describe() == "transit_days is available for 2 of 4 groups of by_shipper; missing for B, D."
 
@@ -49,7 +51,7 @@ def test_gap_in_nested_groups_has_the_keys_of_all_levels() -> None:
     month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by_shipper": {"buckets": [bucket("A", None)]}}
     months = {"buckets": [month]}
     aggs = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by_shipper": BY_SHIPPER}}}
-    assert parsed_response(groups={"months": months}, aggs=aggs).gaps == [
+    assert parsed_response(aggregations={"months": months}, aggs=aggs).gaps == [
         Gap("by_shipper", "transit_days", 1, ["2026-01-01 / A"])
     ]
 
@@ -60,19 +62,19 @@ def test_figure_is_reported_as_missing_if_no_document_has_a_value() -> None:
         "p": {"percentiles": {"field": "transit_days"}},
         "s": {"stats": {"field": "transit_days"}},
     }
-    groups = {
+    aggregations = {
         "transit_days": {"value": None},
         "p": {"values": {"50.0": None}},
         "s": {"count": 0, "sum": 0.0, "avg": None},
     }
-    result = parsed_response(groups=groups, aggs=aggs)
+    result = parsed_response(aggregations=aggregations, aggs=aggs)
     texts = [f"{name} is not available: no document has a value." for name in aggs]
     assert [gap.describe() for gap in result.gaps] == texts
 
 
 def test_gap_in_a_filter_has_no_group_name() -> None:
     aggs = {"late": {"filter": {"match_all": {}}, "aggs": {"transit_days": AVERAGE}}}
-    result = parsed_response(groups={"late": {"doc_count": 0, "transit_days": {"value": None}}}, aggs=aggs)
+    result = parsed_response(aggregations={"late": {"doc_count": 0, "transit_days": {"value": None}}}, aggs=aggs)
     assert result.gaps == [Gap("", "transit_days", 1, [""])]
 
 
@@ -101,33 +103,33 @@ def test_excess_documents_are_omitted_and_counted(monkeypatch: pytest.MonkeyPatc
 
 def test_result_with_too_many_groups_is_rejected() -> None:
     inner_group = {"buckets": [{"key": 1, "doc_count": 1}]}
-    groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner_group} for number in range(3)]}}
+    aggregations = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner_group} for number in range(3)]}}
     aggs: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
     message = r"^The query makes 6 groups, over the limit of 5; use a shorter range"
     with pytest.raises(SearchResultTooLarge, match=message):
-        parsed_response(groups=groups, aggs=aggs, limits=QueryLimits(buckets=5))
+        parsed_response(aggregations=aggregations, aggs=aggs, limits=QueryLimits(buckets=5))
 
 
 def test_result_with_too_many_bytes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 300)
-    groups = {"by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
-    assert parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER}).groups
-    groups["by_shipper"]["buckets"] *= 5
+    aggregations = {"by_shipper": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
+    assert parsed_response(aggregations=aggregations, aggs={"by_shipper": BY_SHIPPER}).groups
+    aggregations["by_shipper"]["buckets"] *= 5
     with pytest.raises(
         SearchResultTooLarge, match=r"^The groups and figures have 909 bytes, over the limit of 300; request"
     ):
-        parsed_response(groups=groups, aggs={"by_shipper": BY_SHIPPER})
+        parsed_response(aggregations=aggregations, aggs={"by_shipper": BY_SHIPPER})
 
 
 def test_aggregations_are_in_the_requested_order() -> None:
     inner_group = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
-    groups = {"z": {"value": 1}, "by_shipper": {"buckets": [bucket("A", 1.0)]}, "f": inner_group}
+    aggregations = {"z": {"value": 1}, "by_shipper": {"buckets": [bucket("A", 1.0)]}, "f": inner_group}
     aggs = {
         "by_shipper": BY_SHIPPER,
         "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}},
         "z": {"sum": {}},
     }
-    result = parsed_response(groups=groups, aggs=aggs)
+    result = parsed_response(aggregations=aggregations, aggs=aggs)
     assert list(result.groups) == ["by_shipper", "f", "z"]
     assert list(result.groups["by_shipper"]["buckets"][0]) == ["key", "doc_count", "volume", "transit_days"]
     assert list(result.groups["f"]) == ["doc_count", "x", "y"]

@@ -56,7 +56,8 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     text = markdown_cell(value)
     assert "|" not in text.replace("\\\\", "").replace("\\|", "")
     assert text.isprintable() or not text.splitlines()[1:]
-    # At most `CELL_WIDTH` characters have a width, and each of them may be escaped. Other characters have no width.
+    # At most `CELL_WIDTH` characters have a width, and each of them may be escaped. The other characters have no width;
+    # a text has at most `CELL_WIDTH * 20` of them, because longer texts are cut first.
     assert len(text) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
     assert len(markdown_table(["a"], [[value]]).splitlines()) == 3
 
@@ -100,8 +101,8 @@ def test_nested_groups_and_overall_figures_have_separate_tables() -> None:
     inner_groups = {"buckets": [{"key": "arrived", "doc_count": 2}]}
     months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner_groups}]
     first_date = {"value": 1.0, "value_as_string": "2026-01-01"}
-    groups = {"total": {"value": 4.0}, "first": first_date, "months": {"buckets": months}}
-    assert group_tables(groups, rows=20) == (
+    aggregations = {"total": {"value": 4.0}, "first": first_date, "months": {"buckets": months}}
+    assert group_tables(aggregations, rows=20) == (
         "| figure | value |\n| --- | ---: |\n| total | 4 |\n| first | 2026-01-01 |\n\n"
         "**months**\n\n| months | count |\n| --- | ---: |\n| 2026-01-01 | 2 |\n\n"
         "**months / by_status**\n\n| months | by_status | count |\n| --- | --- | ---: |\n| 2026-01-01 | arrived | 2 |"
@@ -110,17 +111,17 @@ def test_nested_groups_and_overall_figures_have_separate_tables() -> None:
 
 def test_aggregations_with_a_single_group_share_a_table() -> None:
     maersk, evergreen = ({"doc_count": n, "volume": {"value": n + 2.0}} for n in (3, 2))
-    groups = {"maersk": maersk, "evergreen": evergreen}
-    assert group_tables(groups, rows=20) == (
+    aggregations = {"maersk": maersk, "evergreen": evergreen}
+    assert group_tables(aggregations, rows=20) == (
         "| group | count | volume |\n| --- | ---: | ---: |\n| maersk | 3 | 5 |\n| evergreen | 2 | 4 |"
     )
 
 
 def test_each_value_of_a_figure_with_several_values_has_a_row() -> None:
     stats = {"count": 2, "min": 1.0, "max": 3.0, "avg": 2.0, "sum": 4.0}
-    groups = {"s": stats, "p": {"values": {"50.0": 2.0}}}
+    aggregations = {"s": stats, "p": {"values": {"50.0": 2.0}}}
     expected = ["s count", "s min", "s avg", "s max", "s sum", "p 50 %"]
-    assert [line.split("|")[1].strip() for line in group_tables(groups, rows=20).splitlines()[2:]] == expected
+    assert [line.split("|")[1].strip() for line in group_tables(aggregations, rows=20).splitlines()[2:]] == expected
 
 
 def test_figures_of_dates_are_shown_as_dates() -> None:
@@ -135,8 +136,8 @@ def test_figures_of_dates_are_shown_as_dates() -> None:
         "sum": 3.5e12,
         "sum_as_string": "+511603-11-09",
     }
-    groups = {"s": stats, "p": {"values": {"99.5": 1.8e12, "99.5_as_string": "2026-01-31"}}}
-    assert group_tables(groups, rows=20).splitlines()[2:] == [
+    aggregations = {"s": stats, "p": {"values": {"99.5": 1.8e12, "99.5_as_string": "2026-01-31"}}}
+    assert group_tables(aggregations, rows=20).splitlines()[2:] == [
         "| s count | 2 |",
         "| s min | 2026-01-01 |",
         "| s avg | 2026-01-16 |",
@@ -146,8 +147,8 @@ def test_figures_of_dates_are_shown_as_dates() -> None:
 
 
 def test_average_of_booleans_is_a_number() -> None:
-    groups = {"share": {"value": 0.7, "value_as_string": "true"}}
-    assert group_tables(groups, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
+    aggregations = {"share": {"value": 0.7, "value_as_string": "true"}}
+    assert group_tables(aggregations, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
 
 
 def test_empty_list_of_groups_is_reported_and_excess_tables_are_counted() -> None:
