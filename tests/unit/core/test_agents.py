@@ -35,8 +35,8 @@ def test_agent_is_declared_as_a_tool_and_found_by_its_name() -> None:
     assert tool_of_agent("web_researcher", TOOLS_AND_AGENTS) is TOOLS_AND_AGENTS["agent.web_researcher"]
     assert tool_of_agent("writer", TOOLS_AND_AGENTS) is TOOLS_AND_AGENTS["writer"]
     assert tool_of_agent("nobody", TOOLS_AND_AGENTS) is None
-    plan = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
-    assert unknown_tools(plan, TOOLS_AND_AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
+    plan = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="missing"), node("c", agent="writer"))
+    assert unknown_tools(plan, TOOLS_AND_AGENTS, context=None) == ["missing", "agent.nobody", "nobody"]
 
 
 _FILE_HINT = "name its file: --agents on the command line"

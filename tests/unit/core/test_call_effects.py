@@ -232,7 +232,7 @@ def test_approved_tools_run_and_denied_calls_stay_denied(policy: Policy) -> None
     assert _verdicts(extended_policy, "eve") == ("deny", "deny")
 
 
-def test_approved_tools_are_added_up_to_max_rules() -> None:
+def test_approved_tools_are_added_until_the_policy_has_max_rules() -> None:
     policy = Policy((Rule("ask"),))
     assert allow_tools(policy, []) == policy
     extended_policy = allow_tools(policy, [f"tool{number}" for number in range(MAX_RULES)])

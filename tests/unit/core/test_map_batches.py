@@ -229,8 +229,9 @@ def test_ready_calls_of_a_tool_leave_slots_for_map_batches() -> None:
     assert started_nodes == [0] * 400 + [1] * 5
 
 
+# The default limit of 500 applies to each map, and not to the whole run.
 @pytest.mark.parametrize(("run_limit", "max_running"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
-def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int) -> None:
+def test_maps_share_the_max_parallel_of_the_run_if_it_is_not_the_default(run_limit: int, max_running: int) -> None:
     maps = [_map_node(f"m{number}", 1_200) for number in range(3)]
     scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
     running_tasks, running_counts = start_ready_tasks(scheduler), []

@@ -73,7 +73,7 @@ def test_error_for_a_duplicate_command_group_names_both_plugins(tmp_path: Path) 
     [
         ("['toy.put']", "two plugins contribute the tool 'toy.put'"),
         ("['read_file']", "contributes the tool 'read_file', which is built in"),
-        # Only one resolver is allowed. The message names the first one.
+        # Only one resolver is allowed. The message names the first resolver.
         ("['shop.find']", "two plugins contribute the resolver 'toy.find_shelf'"),
     ],
 )
@@ -106,7 +106,7 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     assert getattr(toy_settings, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
     goal = {"goal": "Put the lamp on the long shelf.", "profile": "intents"}
-    # The extender of the plan asks a model for the nodes. Its schema is the schema of the model's answer.
+    # The plan extender calls a model, which answers with intents. Its field `schema` is the schema of this answer.
     extender = goal_from_document(goal, declarations).extender
     assert extender is not None
     lookup = extender["schema"]["$defs"]["Lookup"]["properties"]

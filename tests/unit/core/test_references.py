@@ -305,7 +305,7 @@ def scheduler_with_distinct_queries(count: int, rows: list[Any], **fields: Any) 
 
 def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output() -> None:
     scheduler = scheduler_with_distinct_queries(8, ROWS)
-    # Only a tenth of the budget is left. So eight queries on a short list exceed the budget.
+    # Leave only a tenth of the budget, so that eight queries on a short list exceed the budget.
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
     assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]

@@ -159,7 +159,7 @@ def test_reference_to_another_slot_than_the_required_slot_is_rejected(argument: 
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 
 
-def test_node_of_a_worker_tool_is_marked_as_a_worker_and_never_in_a_region() -> None:
+def test_node_of_a_worker_tool_is_marked_and_never_in_a_region() -> None:
     plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKER_TOOLS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKER_TOOLS["show"].worker
@@ -284,7 +284,7 @@ def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
         WorkerResult(message={"of": 1})  # type: ignore[arg-type] # an untyped caller can pass this
 
 
-def test_superseded_sub_goal_keeps_its_result_and_blocked_one_has_none() -> None:
+def test_superseded_sub_goal_keeps_its_result_and_blocked_sub_goal_has_no_result() -> None:
     superseded_record = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     records = [

@@ -120,7 +120,7 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
 
-def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
+def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan_of_the_model() -> None:
     nodes = (model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]))
     scheduler = partly_spent_run(*nodes, budget=Budget({"calls": 1}, "finish"))
     assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
@@ -286,7 +286,7 @@ def test_invalid_limits_are_rejected(encoded: Any) -> None:
         limits_from_json(encoded)
 
 
-def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
+def test_call_that_writes_the_answer_waits_until_a_person_finishes_the_run() -> None:
     scheduler = partly_spent_run(model_node("a"), model_node("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     assert statuses_of(scheduler) == {"a": "completed", "end": "waiting"}
@@ -371,8 +371,8 @@ def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)
     # The usage of two attempts counts. The conversation has only the messages of the last attempt.
-    answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
-    scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=attempt_using(2_000))
+    response_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
+    scheduler.complete("turn1", response_of_turn, at=1.0, attempt=attempt_using(2_000))
     start_ready_tasks(scheduler)
     scheduler.complete("turn1.1", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["turn2"]
@@ -444,7 +444,7 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     assert budget.next_report() is None
 
 
-def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call() -> None:
+def test_grant_for_a_withdrawn_request_is_not_applied_to_the_next_request_of_the_call() -> None:
     child_budget = Budget(is_child=True)
 
     def reserve_and_report() -> BudgetReport | None:

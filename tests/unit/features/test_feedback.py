@@ -230,11 +230,13 @@ def test_answer_for_all_items_must_be_an_option_of_each_item() -> None:
 def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
-    misspelt_answer = Feedback("chek", {"text": "so"})
-    rejections = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)]
+    answer_to_misspelt_id = Feedback("chek", {"text": "so"})
+    rejections = [
+        scheduler.features.feedback.answer(answer_to_misspelt_id, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)
+    ]
     rejection_with_hint = "there is no request 'chek'; did you mean 'check'?"
     assert rejections == [rejection_with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
-    assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == rejection_with_hint
+    assert scheduler.features.feedback.answer(answer_to_misspelt_id, 2.0) == rejection_with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None
     second_rejection = answer_request(scheduler, "check", {"approved": False}, by="ben", at=1.0)

@@ -1,4 +1,4 @@
-"""Forks: reuse of results with equal fingerprints, keys of unfinished calls, and effects that are not repeated."""
+"""Forks: reuse of results, idempotency keys of unfinished calls, and effects that are not repeated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -362,7 +362,7 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
 
 
 @pytest.mark.parametrize("continues_as_new", [False, True])
-def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
+def test_answer_of_the_run_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
     worker_results = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
     answers = (continue_response(PICK_MAERSK, ADD_UP, CLARIFY), done_response("All is there.", **inputs))

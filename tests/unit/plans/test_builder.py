@@ -205,7 +205,7 @@ def rejection_of(operation: Callable[[Plan], object]) -> tuple[str, str, str | N
 
 
 _LAMP = {"item": "lamp"}
-_NO_DURATION = "is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
+_NOT_A_DURATION = "is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 _INVALID_CHOICE = "on_error: expected block, skip, ask, replan or {value: …}, not 'skp'"
 _RETRY = {"max_attempts": 2, "max_delay": "1 hour"}
 
@@ -217,9 +217,9 @@ _RETRY = {"max_attempts": 2, "max_delay": "1 hour"}
         (order, _LAMP, "/arguments", "order: missing argument 'amount', of type int", None),
         (order, {"amount": "3", **_LAMP}, "/arguments/amount", "order: 'amount' takes int, not str '3'", None),
         (stock, {"on_error": "skp", **_LAMP}, "/on_error", _INVALID_CHOICE, "did you mean 'skip'?"),
-        (stock, {"timeout": "soon", **_LAMP}, "/timeout", f"timeout: 'soon' {_NO_DURATION}", None),
-        (stock, {"retry": _RETRY, **_LAMP}, "/retry/max_delay", f"retry.max_delay: '1 hour' {_NO_DURATION}", None),
-        (stock, {"cache": "1 hour", **_LAMP}, "/cache/ttl", f"cache.ttl: '1 hour' {_NO_DURATION}", None),
+        (stock, {"timeout": "soon", **_LAMP}, "/timeout", f"timeout: 'soon' {_NOT_A_DURATION}", None),
+        (stock, {"retry": _RETRY, **_LAMP}, "/retry/max_delay", f"retry.max_delay: '1 hour' {_NOT_A_DURATION}", None),
+        (stock, {"cache": "1 hour", **_LAMP}, "/cache/ttl", f"cache.ttl: '1 hour' {_NOT_A_DURATION}", None),
         (stock, {"id": "stock", **_LAMP}, "/id", "the id 'stock' is already used", None),
     ],
 )
@@ -249,8 +249,8 @@ REJECTED_OPERATIONS: list[tuple[Callable[[Plan], object], tuple[str, str, str | 
         lambda plan: plan.add(order, item="lamp", amount=plan["articles"]),
         ("/nodes/2/arguments/amount", f"{_LIST_MESSAGE}, and 'amount' of 'order' takes int", _type_hint("articles")),
     ),
-    (lambda _: ask_human("Order?", deadline="soon"), ("/deadline", f"deadline: 'soon' {_NO_DURATION}", None)),
-    (lambda _: Plan(deadline="soon"), ("/deadline", f"deadline: 'soon' {_NO_DURATION}", None)),
+    (lambda _: ask_human("Order?", deadline="soon"), ("/deadline", f"deadline: 'soon' {_NOT_A_DURATION}", None)),
+    (lambda _: Plan(deadline="soon"), ("/deadline", f"deadline: 'soon' {_NOT_A_DURATION}", None)),
     (lambda plan: plan.secret("a b"), ("", "'a b': the name of a secret has letters, digits and _", None)),
     (
         lambda plan: plan.add(stock, item=plan["articles"].item["name"]),

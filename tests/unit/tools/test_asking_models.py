@@ -66,10 +66,10 @@ async def test_async_tool_calls_models_and_its_result_reports_the_total_usage() 
 
 
 async def test_tool_calls_the_model_of_the_run_unless_the_tool_names_a_model() -> None:
-    headers = {HEADER_MODEL: {"model": "run's", "temperature": 0.5}}
+    headers = {HEADER_MODEL: {"model": "model-of-run", "temperature": 0.5}}
     async with ModelServer(text("Hi"), json_text({"n": 2})) as server:
         await ModelToolHarness(compare, server).payload({"first": "?", "second": "?"}, **headers)
-    assert [(call.model, call.body["temperature"]) for call in server.calls] == [("run's", 0.5), ("large", 0.5)]
+    assert [(call.model, call.body["temperature"]) for call in server.calls] == [("model-of-run", 0.5), ("large", 0.5)]
 
 
 async def test_model_calls_of_a_tool_are_concurrent() -> None:
@@ -117,7 +117,7 @@ async def test_failure_of_a_model_call_reports_advice_and_usage() -> None:
     assert failure.message.endswith(advice)
 
 
-async def test_unusable_answer_counts_toward_usage() -> None:
+async def test_unusable_response_of_a_model_counts_toward_usage() -> None:
     async with ModelServer(text("nonsense", tokens=Tokens(1, 2))) as server:
         failure = await ModelToolHarness(count, server).failure({"words": "?"})
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)

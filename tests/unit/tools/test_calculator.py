@@ -164,7 +164,7 @@ async def test_result_that_the_model_computed_itself_is_rejected(result: str) ->
             await calculate(server, QUERY)
 
 
-async def test_number_of_the_text_is_accepted_as_the_expression() -> None:
+async def test_number_from_the_text_is_accepted_as_the_expression() -> None:
     async with ModelServer(expression_response("69")) as server:
         assert await calculate(server, "How old was he? He died at 69.") == 69
 

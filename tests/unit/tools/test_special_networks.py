@@ -102,7 +102,7 @@ def test_ordinary_addresses_are_public(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "fixed_result"),
+    ("form", "result_for_any_ipv4"),
     [
         ("::ffff:{}", None),
         ("64:ff9b::{}", None),
@@ -116,12 +116,12 @@ def test_ordinary_addresses_are_public(text: str) -> None:
     ("ipv4_text", "is_ipv4_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)]
 )
 def test_ipv4_address_inside_an_ipv6_address_is_checked(
-    form: str, fixed_result: bool | None, ipv4_text: str, is_ipv4_public: bool
+    form: str, result_for_any_ipv4: bool | None, ipv4_text: str, is_ipv4_public: bool
 ) -> None:
     number = int(ipaddress.IPv4Address(ipv4_text))
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
     address = ipaddress.ip_address(form.format(ipv4_text, hex=digits[0], inverted=digits[1]))
-    assert is_public(address) is (is_ipv4_public if fixed_result is None else fixed_result)
+    assert is_public(address) is (is_ipv4_public if result_for_any_ipv4 is None else result_for_any_ipv4)
 
 
 # DNS rebinding.

@@ -143,6 +143,7 @@ async def test_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     async with ModelServer(*steps, step("whole", when=When(last="sum 1\n\nsum 2\n\nsum 3"))) as server:
         result, call = await run_summarize(server, text)
     assert result == {"summary": "whole"}
+    # A key has the level of the summaries and the index of the part: `0.2` is the third part of the original text.
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
 
 
@@ -155,7 +156,7 @@ async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None
     assert result == {"summary": "whole"}
 
 
-async def test_summary_ends_although_the_model_returns_longer_texts() -> None:
+async def test_summarizing_ends_although_each_summary_is_longer_than_its_part() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(
         step("y" * 100_000, when=When(text="of a longer text"), times=ANY_NUMBER), "whole"

@@ -1,4 +1,4 @@
-"""Daily budgets: usage of a UTC day, the boundary of the day, and answers to calls."""
+"""Daily budgets: usage of a UTC day, the boundary of the day, and answers to calls that request a start."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""Times of calls after a hold, during which calls wait because a service asked them to."""
+"""Start times of calls after a hold. During a hold, all calls wait, because a service asked for a delay."""
 
 from dagwright.features.call_limits.hold import Hold
 

@@ -1,4 +1,4 @@
-"""Answers of a limit to calls: start times, estimates, tokens, and the queue for leases.
+"""Answers of a limit to calls that request a start: start times, estimates, tokens, and the queue for leases.
 
 A lease allows a call to run within a limit of concurrent calls.
 """
