@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REASONS = 200
-"""Maximum number of nodes and items in one chain: a node may depend on 100,000 others."""
+"""Maximum number of nodes and items in one chain: a node may depend on thousands of other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
