@@ -83,7 +83,7 @@ class _Watchdog:
             "the event loop is blocked, so the calls of this worker cannot heartbeat, and Temporal times them out: "
             "an async tool must not block; write it as a plain def, which runs in a thread, or await slow operations",
             where=_location_of(frame) if frame is not None else None,
-            since_s=round(silent_s, 1),
+            blocked_s=round(silent_s, 1),
         )
 
 

@@ -63,12 +63,12 @@ async def test_prune_removes_only_unneeded_payloads(
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     dry_run_document = (await commands_with_private_server("store", "prune", "--json")).document
-    unchanged_counts = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
+    unchanged_counts = {"removed": {"payloads": 0, "bytes": 0}, "removed_cached": {"results": 0, "bytes": 0}}
     assert {**dry_run_document, "renewed_before": None} == {**show_document, **unchanged_counts, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
     prune_document = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
-    removed_counts = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
+    removed_counts = {"removed": {"payloads": 2, "bytes": 450}, "removed_cached": {"results": 1, "bytes": 3}}
     assert {**prune_document, "renewed_before": None} == {**show_document, **removed_counts, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 

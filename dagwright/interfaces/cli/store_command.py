@@ -92,7 +92,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
                 {
                     "status": status,
                     "removed": _payloads_json(removed_payloads),
-                    "removed_results": _cached_json(removed_entries),
+                    "removed_cached": _cached_json(removed_entries),
                     **report.to_json(),
                 }
             )

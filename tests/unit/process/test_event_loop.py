@@ -56,7 +56,7 @@ async def test_blocked_loop_is_logged_once_and_a_free_loop_is_not_logged(monkeyp
         await asyncio.sleep(0)
     (line,) = logs
     assert line["event"].startswith("the event loop is blocked, so the calls of this worker cannot heartbeat")
-    assert (line["where"].startswith(f"_block_loop ({__file__}:"), line["since_s"] >= 0) == (True, True)
+    assert (line["where"].startswith(f"_block_loop ({__file__}:"), line["blocked_s"] >= 0) == (True, True)
 
 
 async def _thread_name() -> str:
