@@ -1,6 +1,6 @@
 """Call batches on the wire: input and result of the activity `call_batch`, and the effect of a result on the run.
 
-A batch also runs the *dependents* of its calls: `pure` nodes that become ready within the batch.
+A batch also runs *followers*: calls of `batch` tools that can start as soon as other calls of the batch have ended.
 
 The workflow and the history reader apply results with the same function, so the reader shows the state of the run.
 """
@@ -53,8 +53,8 @@ class CallBatchInput:
 
     Args:
         calls: calls that may start immediately.
-        plan: plan with the dependents, and with the calls as unfinished nodes; encoded as for a region batch.
-        keys: id of each dependent -> its idempotency key.
+        plan: plan with the followers, and with the calls as unfinished nodes; encoded as for a region batch.
+        keys: id of each follower -> its idempotency key.
         max_parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
     """
@@ -189,7 +189,7 @@ def apply_call_batch(
         calls: IDs of the tasks that the run started as calls of the batch. The run counts these tasks as running.
     """
     started_ids = frozenset(calls)
-    # A stopped run ends as soon as its last running task has ended, so the results of dependents are applied first.
+    # A stopped run ends as soon as its last running task has ended, so the results of followers are applied first.
     call_ends: Sequence[CallEnd] = result.call_ends
     if scheduler.is_stopped:
         call_ends = sorted(call_ends, key=lambda end: end.task_id in started_ids)
@@ -198,7 +198,7 @@ def apply_call_batch(
         if end.task_id in started_ids:
             apply_result(scheduler, end.task_id, end.payload, at=at)
         elif scheduler.record_of(end.task_id) is not None:
-            _apply_dependent(scheduler, end, discarded_numbers, at=at)
+            _apply_follower(scheduler, end, discarded_numbers, at=at)
     running_ids = [task_id for task_id in calls if _is_running(scheduler, task_id)]
     stopping_ids = [
         task_id for task_id in running_ids if scheduler.is_stopped or task_id in scheduler.state.cancel_deadlines
@@ -213,11 +213,11 @@ def _is_running(scheduler: "RunScheduler", task_id: str) -> bool:
     return record is not None and record.status is NodeStatus.RUNNING
 
 
-def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded_numbers: set[int], *, at: float) -> None:
-    """Apply the result of a dependent, unless it depends on a discarded result.
+def _apply_follower(scheduler: "RunScheduler", end: CallEnd, discarded_numbers: set[int], *, at: float) -> None:
+    """Apply the result of a follower, unless it depends on a discarded result.
 
     Args:
-        discarded_numbers: node numbers of the dependents whose result is discarded, because a person cancelled the node
+        discarded_numbers: node numbers of the followers whose result is discarded, because a person cancelled the node
             or set another result meanwhile. This function adds to the set.
     """
     number = scheduler.state.number_of(end.task_id)
