@@ -1,4 +1,4 @@
-"""Agents in plans: tools that are declared by agent cards, and problems of nodes that call them."""
+"""Agents in plans: tools that are declared by agent cards, and problems of nodes that call agents."""
 
 from collections.abc import Mapping
 

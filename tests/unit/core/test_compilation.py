@@ -58,7 +58,7 @@ def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versio
     assert [node.id for node in plan.nodes] == ["a"]
 
 
-def test_compiled_node_has_dependency_numbers_bindings_and_seconds() -> None:
+def test_compiled_node_has_numbers_of_dependencies_bindings_and_durations_in_seconds() -> None:
     plan = compiled_plan(FULL_PLAN, worker_tool_nodes=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
@@ -259,7 +259,7 @@ def test_value_of_consecutive_nodes_is_encoded_once_with_the_number_of_the_first
 
 
 @pytest.mark.parametrize("encode", [plan_to_columns, plan_to_json])
-def test_nodes_are_counted_and_sub_plans_are_found_in_both_forms(
+def test_nodes_are_counted_and_sub_plans_are_found_in_both_encodings(
     encode: Callable[[CompiledPlan], dict[str, Any]],
 ) -> None:
     sub_plan = CompiledPlan((CompiledNode(id="x"),))

@@ -166,7 +166,7 @@ def test_map_that_exceeds_the_item_limit_of_a_run_fails(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("continues_as_new", [False, True])
-def test_items_of_all_nodes_are_counted_in_all_executions(
+def test_items_of_all_nodes_count_toward_the_limit_even_after_continue_as_new(
     monkeypatch: pytest.MonkeyPatch, continues_as_new: bool
 ) -> None:
     monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)

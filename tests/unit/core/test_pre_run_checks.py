@@ -179,9 +179,7 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
         ),
     ],
 )
-def test_result_of_a_type_that_its_use_does_not_take_is_rejected(
-    consumer: Any, code: str, location: str, use: str
-) -> None:
+def test_result_is_rejected_where_its_type_is_not_accepted(consumer: Any, code: str, location: str, use: str) -> None:
     [problem] = problems_of(CALCULATION, consumer)
     message = f"{{{{a.result}}}} is integer or number, as the tool 'calculator' declares its result, and {use}"
     assert problem[:3] == (code, f"/nodes/1/{location}", message)

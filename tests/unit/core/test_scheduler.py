@@ -333,7 +333,7 @@ def test_cancellation_keeps_completed_results_and_a_cancelled_task_blocks_its_de
 
 @pytest.mark.parametrize(("count", "expected_start"), [(1, 8.0), (3, 5.0)])
 def test_record_has_the_attempt_count_the_times_and_the_tool_version(count: int, expected_start: float) -> None:
-    """A single attempt has the start that its worker reports. Several attempts have the start of the task."""
+    """After a single attempt, a record has the start that the worker reports; otherwise, the start of the task."""
     scheduler = scheduler_of(node("a"))
     start_ready_tasks(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))

@@ -121,7 +121,7 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
     assert items[2:9].without_parts()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 
 
-def test_path_after_a_query_starts_a_new_path() -> None:
+def test_path_after_a_query_is_a_separate_path_of_the_stored_value() -> None:
     value: Any = StoredValue("r", paths=(("list",),))
     for path in ("$[*]", (0,), ("id",)):
         value, _ = value.part_at(path)
@@ -307,7 +307,7 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
     plan = compiled_plan(plan_of({"id": "s", "plan": sub_plan}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
-    # The output of a plan without the field `output` has the results of the sinks.
+    # Without the field `output`, the output of a plan has the results of all nodes without dependents.
     sub_plan_without_output = {"id": "s", "plan": plan_of(node("x"))}
     plan = compiled_plan(plan_of(sub_plan_without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}

@@ -221,7 +221,7 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     assert budget_of(successor).busy_time.seconds == 110.0
 
 
-def test_lost_call_uses_its_estimate_and_unsent_call_uses_nothing() -> None:
+def test_lost_call_counts_with_its_estimate_and_unsent_call_does_not_count() -> None:
     nodes = (model_node("a", max_tokens=250), model_node("b", "a", join="all_done"))
     scheduler = run_of(*nodes, budget=Budget({"tokens": 390}))
     start_ready_tasks(scheduler)

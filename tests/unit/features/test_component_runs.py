@@ -94,7 +94,7 @@ _TOOLS = {
 
 
 class FakeRequests:
-    """Recorder of the requests of the run."""
+    """Requests to people that are only recorded."""
 
     def __init__(self) -> None:
         self.run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}

@@ -66,7 +66,7 @@ def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> No
     assert (ids_of(start_ready_tasks(scheduler)), statuses_of(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
-def test_stopped_calls_are_cancelled_without_a_request() -> None:
+def test_stopped_calls_open_no_requests() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", tool_error(), at=1.0)
     assert raise_question(scheduler, "a", QUESTION, at=2.0) is None

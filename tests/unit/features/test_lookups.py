@@ -1,4 +1,4 @@
-"""Lookups as nodes: the added nodes, the nodes that wait for them, the searched kinds, and problem locations."""
+"""Lookups as nodes: the added nodes, the nodes that wait for lookups, the searched kinds, and problem locations."""
 
 from collections.abc import Sequence
 from dataclasses import replace

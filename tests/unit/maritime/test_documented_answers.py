@@ -1,4 +1,4 @@
-"""The documented model responses have the format that the code requests."""
+"""The documented answers of models have the format that the code requests."""
 
 import json
 import re

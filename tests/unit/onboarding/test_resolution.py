@@ -40,7 +40,7 @@ def gateway(example_database: EntityDatabase) -> EntityGateway:
 
 @pytest.fixture
 def database_url(tmp_path: Path) -> str:
-    """SQLite only: a resolution does not depend on the database."""
+    """SQLite only: a resolution does not depend on the kind of database."""
     return f"sqlite:///{tmp_path / 'state' / 'parties.db'}"
 
 
@@ -164,7 +164,7 @@ def test_option_none_of_these_asks_for_a_name(
     assert conversation.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
 
-def test_id_of_another_type_is_answered_with_a_new_question(
+def test_id_of_a_party_of_another_type_leads_to_a_new_question(
     gateway: EntityGateway, example_database: EntityDatabase
 ) -> None:
     conversation = Conversation(gateway, "Nobody Known", "fund")

@@ -297,7 +297,7 @@ def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
     assert re.findall(r"`(\w+)`", statuses[0].split("|")[2].partition(";")[0]) == [*get_args(SubGoalStatus)]
 
 
-def test_long_values_in_the_document_are_references() -> None:
+def test_long_values_in_the_document_are_replaced_by_references() -> None:
     # The limit for outputs is 8 KiB in `sub_goals` and 2 KiB in `rounds`.
     medium_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     answer = continue_response(PICK_MAERSK, sub_goal(2, "pick", name="é" * 1_000))

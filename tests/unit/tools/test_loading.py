@@ -1,4 +1,4 @@
-"""The registry of the modules and files of `--tools`, errors while they are loaded, and shared resources."""
+"""Loading of tools from the modules and files of `--tools`: registries, errors, and shared resources of tools."""
 
 import sys
 from pathlib import Path

@@ -20,20 +20,20 @@ def test_calls_over_the_rate_get_later_starts_and_calls_at_the_end_of_the_queue_
     answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
     # Calls start half a second apart. A start may be a tenth of the period early.
-    # Deferred calls return half a second before their starts.
+    # Deferred calls request a start again half a second before their booked starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
     assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
     assert state.waiting_count(limit, _NOW) == 39
-    # In this test, the calls with an estimated start never return, as if they were cancelled. A new call does not wait
-    # for them.
+    # In this test, the calls with an estimated start never request a start again, as if they were cancelled. A new call
+    # does not wait for these calls.
     assert state.request(limit, "new", _NOW + 11).decision == "start"
 
 
 def test_returning_calls_start_before_new_calls() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     _request_starts(state, limit, 40)
-    # All calls return at once, as after a pause of the workers. Each call gets a different start.
+    # All calls request a start again at once, as after a pause of the workers. Each call gets a different start.
     now = _NOW + 15
     answers = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 3
