@@ -237,9 +237,9 @@ json_values = st.recursive(
 
 
 @settings(max_examples=example_count(200), deadline=None)
-@given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
-def test_strict_json_is_parsed_without_repairs(value: Any, ascii_only: bool) -> None:
-    assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
+@given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), is_ascii_only=st.booleans())
+def test_strict_json_is_parsed_without_repairs(value: Any, is_ascii_only: bool) -> None:
+    assert value_and_codes(json.dumps(value, ensure_ascii=is_ascii_only)) == (value, [])
 
 
 @settings(max_examples=example_count(300), deadline=None)

@@ -40,7 +40,7 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
     layout = layout_graph(boxes, edges)
     assert [box.height for box in layout.boxes] == [box.height for box in boxes]
     for first, second in combinations(layout.boxes, 2):
-        assert not _overlap(first, second)
+        assert not _boxes_overlap(first, second)
     assert sorted((route.source, route.target) for route in layout.routes) == sorted(set(edges))
     for route in layout.routes:
         source, target = layout.boxes[route.source], layout.boxes[route.target]
@@ -52,7 +52,7 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
     assert all(box.y + box.height <= layout.height + 1e-6 for box in layout.boxes)
 
 
-def _overlap(first: Box, second: Box) -> bool:
+def _boxes_overlap(first: Box, second: Box) -> bool:
     is_beside = first.x + first.width <= second.x or second.x + second.width <= first.x
     return not is_beside and min(first.y + first.height, second.y + second.height) - max(first.y, second.y) > 1e-6
 
