@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from opensearchpy.exceptions import OpenSearchException
 
-from dagwright.plugins.commands import CommandError, ErrorStatus, Output, end_process, run_guarded
+from dagwright.plugins.commands import CommandError, CommandErrorCode, Output, end_process, run_guarded
 from dagwright.settings import load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
@@ -88,10 +88,10 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
         address = settings.opensearch_url or (await local.start()).address
         return await _fill(address, Indices(settings.opensearch_prefix), data)
     except NoSearchServer as error:
-        raise CommandError(str(error), status=ErrorStatus.SERVER_UNAVAILABLE) from error
+        raise CommandError(str(error), code=CommandErrorCode.SERVER_UNAVAILABLE) from error
     except OpenSearchException as error:
         message = f"the search server at {display_address(address)} rejected the shipments: {error}"
-        raise CommandError(message, status=ErrorStatus.SERVER_UNAVAILABLE) from error
+        raise CommandError(message, code=CommandErrorCode.SERVER_UNAVAILABLE) from error
     except LoadFailed as error:
         raise CommandError(str(error)) from error
 

@@ -2,7 +2,7 @@
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode
-from dagwright.interfaces.cli.exit_codes import ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandErrorCode, ExitCode
 from dagwright.interfaces.http.error_codes import ErrorCode
 from scripts.reference.markdown import code, field_descriptions, first_paragraph, sentence, table
 from scripts.reference.sources import calls_of, texts_of
@@ -36,11 +36,11 @@ def http_codes_table() -> str:
 
 
 def rejections_table() -> str:
-    """Return a row for each status of a rejected command."""
-    headings = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
+    """Return a row for each code of a rejected command."""
+    headings = ("Code", "Exit code", "Meaning", "Retry", "Remedy")
     rows = [
         (code(each), str(int(each.exit_code)), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
-        for each in sorted(ErrorStatus)
+        for each in sorted(CommandErrorCode)
     ]
     return table(headings, rows)
 

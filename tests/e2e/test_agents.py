@@ -46,7 +46,7 @@ async def test_plan_with_agents_of_a_card_file_runs(commands: CommandLine) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "status", "message_start"),
+    ("options", "environment", "code", "message_start"),
     [
         ((), {}, "model_not_set", "no model is configured and the agent of node 'nested/add' needs one"),
         (
@@ -63,7 +63,7 @@ async def test_run_of_agents_does_not_start_if_the_model_or_the_key_is_missing(
     write_plan: WritePlan,
     options: tuple[str, ...],
     environment: dict[str, str],
-    status: str,
+    code: str,
     message_start: str,
 ) -> None:
     (commands_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
@@ -73,5 +73,5 @@ async def test_run_of_agents_does_not_start_if_the_model_or_the_key_is_missing(
 
     result = await commands_without_server("run", plan, "--agents", "cards.json", *options, "--json")
 
-    assert (result.code, result.document["status"]) == (2, status)
+    assert (result.code, result.document["code"]) == (2, code)
     assert result.document["message"].startswith(message_start)

@@ -36,7 +36,7 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(comm
     assert first_result.document["output"] == "It is 6."
     assert first_result.document["usage"]["calls"] == 2
     assert repeated_result.document == first_result.document
-    assert (different_result.code, different_result.document["status"]) == (2, "run_id_in_use")
+    assert (different_result.code, different_result.document["code"]) == (2, "run_id_in_use")
     assert {call.model for call in model_server.calls} == {"large"}
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
@@ -84,7 +84,7 @@ async def test_option_plan_only_writes_nothing_to_stdout_if_every_plan_is_invali
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("arguments", "code"),
     [
         ("' '", "empty_request"),
         pytest.param("x" * 100_000, "too_large", id="long"),
@@ -102,10 +102,10 @@ async def test_option_plan_only_writes_nothing_to_stdout_if_every_plan_is_invali
         ("'Do it.' --max-repairs -1", "invalid_value"),
     ],
 )
-async def test_invalid_requests_and_options_are_rejected(commands: CommandLine, arguments: str, status: str) -> None:
+async def test_invalid_requests_and_options_are_rejected(commands: CommandLine, arguments: str, code: str) -> None:
     commands.environment["DAGWRIGHT_MODEL"] = "small"
     result = await commands("ask", *shlex.split(arguments), "--json")
-    assert (result.code, result.document["status"]) == (2, status)
+    assert (result.code, result.document["code"]) == (2, code)
 
 
 _NO_MODEL = "no model is configured: give one with --model, or set DAGWRIGHT_MODEL"
@@ -130,7 +130,7 @@ _USE_SCRIPTED_MODEL = (
 async def test_missing_model_is_reported(commands: CommandLine, variables: dict[str, str], message: str) -> None:
     commands.environment |= variables
     result = await commands("ask", "Do it.", "--json")
-    assert (result.code, result.document) == (2, {"status": "model_not_set", "message": message})
+    assert (result.code, result.document) == (2, {"code": "model_not_set", "message": message})
 
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["in the foreground", "in the background"])
@@ -140,7 +140,7 @@ async def test_missing_key_is_reported_before_anything_starts(
     result = await commands_without_server("ask", "Do it.", "--model", "small", *options, "--json")
     assert (result.code, result.document) == (
         2,
-        {"status": "model_key_missing", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"},
+        {"code": "model_key_missing", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"},
     )
 
 

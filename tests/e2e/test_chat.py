@@ -207,17 +207,17 @@ async def test_chat_continues_after_kills_of_the_server(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("arguments", "code"),
     [
         (["--session", " "], "invalid_session_id"),
         (["--profile", "rounds"], "no_tools"),
         (["--max-rounds", "3"], "invalid_value"),
     ],
 )
-async def test_chat_rejects_invalid_options(commands: CommandLine, arguments: list[str], status: str) -> None:
+async def test_chat_rejects_invalid_options(commands: CommandLine, arguments: list[str], code: str) -> None:
     async with ModelServer() as model_server:
         result = await with_model(commands, model_server)("chat", *arguments, "--json", stdin_text="Hello.\n")
-    assert (result.code, result.document["status"]) == (2, status)
+    assert (result.code, result.document["code"]) == (2, code)
 
 
 _WORKER_TOOLS = '''

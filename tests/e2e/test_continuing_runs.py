@@ -50,7 +50,7 @@ async def test_run_is_watched_and_cancelled_from_other_terminals(commands: Comma
     repeated_result = await commands("cancel", "steered", "--json")
     message = "the run 'steered' has ended"
     assert (repeated_result.code, repeated_result.stderr) == (2, f"{message}\n")
-    assert repeated_result.document == {"run_id": "steered", "ok": False, "message": message}
+    assert repeated_result.document == {"run_id": "steered", "ok": False, "code": "run_ended", "message": message}
 
 
 async def test_same_command_finishes_an_interrupted_run(commands: CommandLine, write_plan: WritePlan) -> None:
@@ -132,7 +132,7 @@ async def test_up_is_idempotent_and_down_stops_the_server(
     commands_with_other_database = commands_that_start_a_server.with_variables(DAGWRIGHT_DATABASE_URL=other_url)
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
         rejected_result = await commands_with_other_database(*command, "--json")
-        assert (rejected_result.code, rejected_result.document["status"]) == (2, "settings_differ")
+        assert (rejected_result.code, rejected_result.document["code"]) == (2, "settings_differ")
         assert "another value of DAGWRIGHT_DATABASE_URL" in rejected_result.document["message"]
     # An ended run needs no worker.
     watch_result = await commands_with_other_database("watch", run_result.document["run_id"], "--json")

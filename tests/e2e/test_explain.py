@@ -47,4 +47,4 @@ async def test_explain_reports_how_nodes_ended_and_why(commands: CommandLine, wr
     assert parts == ["  from a", "  result: 6", "  input count: 2", "  result: 3"]
     assert made_result.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
     message = "the run 'explained' has no node 'goood'; did you mean 'good'?"
-    assert unknown_node_result.document == {"status": "not_found", "message": message}
+    assert unknown_node_result.document == {"code": "not_found", "message": message}

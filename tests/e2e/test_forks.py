@@ -55,7 +55,10 @@ async def test_fork_shows_its_difference_and_starts_once(
     assert (run_result.code, preview_result.code) == (1, 2)
     assert preview_result.document == {
         "run_id": "forked",
+        "fork_run_id": preview_result.document["fork_run_id"],
+        "started": False,
         "ok": False,
+        "code": "not_confirmed",
         "message": "nothing was started; --yes starts the fork",
         "difference": {
             "reused": ["first"],
@@ -72,7 +75,8 @@ async def test_fork_shows_its_difference_and_starts_once(
     fork_results = await asyncio.gather(*(commands(*arguments) for _ in range(2)))
     fork_id = fork_results[0].document["fork_run_id"]
     for each in fork_results:
-        assert (each.code, each.document["ok"], each.document["fork_run_id"]) == (0, True, fork_id)
+        assert (each.code, each.document["ok"], each.document["started"]) == (0, True, True)
+        assert each.document["fork_run_id"] == preview_result.document["fork_run_id"]
     watch_result = await commands("watch", fork_id, "--json")
     statuses = {node: each["status"] for node, each in watch_result.document["nodes"].items()}
     assert (watch_result.code, statuses) == (0, dict.fromkeys(("first", "second", "third"), "completed"))
@@ -96,7 +100,7 @@ async def test_impossible_fork_is_reported(commands: CommandLine, write_plan: Wr
     assert [each.code for each in (unknown_input_result, unknown_node_result, unknown_run_result)] == [2, 2, 2]
     assert unknown_input_result.document["errors"][0]["message"] == "the plan has no input 'y'"
     message = "rerun 'b': the fork has no such node or item"
-    assert unknown_node_result.document == {"status": "fork_rejected", "message": message}
+    assert unknown_node_result.document == {"code": "fork_rejected", "message": message}
     assert unknown_run_result.document["message"].startswith("there is no run 'nowhere'")
     assert terminal_result[0] == 2
     assert "Start the fork? [y/N]" in terminal_result[1]

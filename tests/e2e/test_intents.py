@@ -49,7 +49,7 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
     assert (parsed_response["explanation"], parsed_response["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
     assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu_id
     assert repeated_result.document == second_result.document
-    assert (different_result.code, different_result.document["status"]) == (2, "run_id_in_use")
+    assert (different_result.code, different_result.document["code"]) == (2, "run_id_in_use")
     assert '{"ref": "@cbu"}' in model_server.calls[1].text
     assert cbu_id not in json.dumps(model_server.calls[1].messages)
 

@@ -19,7 +19,7 @@ async def test_plan_without_its_context_starts_no_run(commands: CommandLine) -> 
         f"{plan}: missing_context at /intents/0/refs/cbu-id: intent 1: 'cbu-id' is @cbu, which the session does not "
         "have (give it in the context: cbu=ID)\n"
     )
-    assert (status_result.code, status_result.document["status"]) == (2, "not_found")
+    assert (status_result.code, status_result.document["code"]) == (2, "not_found")
 
 
 async def test_unknown_party_in_an_answer_opens_a_new_request(commands_with_private_server: CommandLine) -> None:

@@ -69,14 +69,19 @@ async def test_run_waits_for_an_answer_that_becomes_the_result_of_its_node(
     assert "check waits for ann: Total 5. Publish? (until " in status_text_result.stdout
     assert "  dagwright feedback answered-run check --approve  (or --reject)\n" in status_text_result.stdout
     assert ("answered-run  check  APPROVAL for ann, open for " in inbox_result.stdout, old_requests) == (True, [])
-    assert (empty_inbox_result.code, empty_inbox_result.document["status"]) == (1, "no_request")
+    assert (empty_inbox_result.code, empty_inbox_result.document["code"]) == (1, "no_request")
     message_start = "no request has arrived within 1s; `dagwright explain answered-run` shows"
     assert empty_inbox_result.document["message"].startswith(message_start)
     assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
     assert "the request is an APPROVAL, not a SELECTION: " in invalid_result.document["message"]
     assert (feedback_result.code, feedback_result.document["ok"]) == (0, True)
     assert (run_result.code, run_result.stderr) == (0, "")
-    rejection = {"run_id": "answered-run", "ok": False, "message": "the run 'answered-run' has ended"}
+    rejection = {
+        "run_id": "answered-run",
+        "ok": False,
+        "code": "answer_rejected",
+        "message": "the run 'answered-run' has ended",
+    }
     assert (repeated_result.code, repeated_result.document) == (2, rejection)
     result = await commands("result", "answered-run", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}

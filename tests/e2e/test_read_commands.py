@@ -54,7 +54,7 @@ async def test_unknown_run_is_reported_in_one_sentence(commands: CommandLine) ->
 
     assert result.code == 2
     message = result.document["message"]
-    assert result.document == {"status": "not_found", "message": message}
+    assert result.document == {"code": "not_found", "message": message}
     assert message.startswith("there is no run 'nowhere' on the server of /")
     assert result.stderr == f"{message}\n"
 
@@ -109,7 +109,7 @@ async def test_list_counts_executed_nodes_and_the_command_node_shows_a_node(
     error = "dependency_failed: Waiting for dependency: bad failed"
     assert blocked_result.stdout.endswith(f"needs: bad\nerror: {error}\nblocked by: bad\n")
     message = "the run 'counted' has no node 'blokced'; did you mean 'blocked'?"
-    assert (unknown_node_result.code, unknown_node_result.document) == (2, {"status": "not_found", "message": message})
+    assert (unknown_node_result.code, unknown_node_result.document) == (2, {"code": "not_found", "message": message})
 
 
 async def test_items_of_a_large_map_are_shown_by_batch(commands: CommandLine, write_plan: WritePlan) -> None:

@@ -58,7 +58,7 @@ async def test_rounds_are_printed_before_the_answer(commands: CommandLine) -> No
     assert (repeated_result.code, repeated_result.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
     assert repeated_result.document["rounds"]["max_rounds"] == 10
     # The same request with another `--max-rounds` is a different request.
-    assert (different_result.code, different_result.document["status"]) == (2, "run_id_in_use")
+    assert (different_result.code, different_result.document["code"]) == (2, "run_id_in_use")
 
 
 async def test_rounds_are_printed_once_on_a_terminal_at_the_end(commands: CommandLine) -> None:

@@ -96,7 +96,7 @@ async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
     assert (first_result.code, repeated_result.code, other_tools_result.code) == (0, 0, 0)
     assert repeated_result.document == first_result.document == other_tools_result.document
     assert other_plan_result.code == 2
-    assert other_plan_result.document["status"] == "run_id_in_use"
+    assert other_plan_result.document["code"] == "run_id_in_use"
     assert [
         each.document["message"]
         for each in (other_plan_result, other_input_result, other_plan_and_input_result, other_model_result)
@@ -154,7 +154,7 @@ async def test_unreachable_server_is_reported_in_one_sentence(commands: CommandL
     result = await commands("run", write_plan(calculation("a", "1")), "--json")
 
     assert result.code == 4
-    assert result.document["status"] == "server_unavailable"
+    assert result.document["code"] == "server_unavailable"
     assert result.stderr == result.document["message"] + "\n"
     assert "127.0.0.1:1" in result.stderr
 
@@ -200,7 +200,7 @@ async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_does_not_stop_the
     assert repeated_result.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
     conflicting_documents = [json.loads(line) for line in conflicting_result.stdout.splitlines()]
     assert conflicting_result.code == 2
-    assert [(entry["line"], entry["status"]) for entry in conflicting_documents] == [
+    assert [(entry["line"], entry.get("code", entry.get("status"))) for entry in conflicting_documents] == [
         (1, "run_id_in_use"),
         (4, "completed"),
     ]

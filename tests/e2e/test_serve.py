@@ -46,9 +46,9 @@ async def test_serve_reports_problems_before_it_starts(commands: CommandLine, tm
     used_port_result = await commands("serve", "--port", str(port), "--json")
     missing_plans_result = await commands("serve", "--plans", str(tmp_path / "none"), "--json")
     blocking_server.close()
-    assert (used_port_result.code, used_port_result.document["status"]) == (2, "invalid_value")
+    assert (used_port_result.code, used_port_result.document["code"]) == (2, "invalid_value")
     assert f"cannot listen on 127.0.0.1:{port}" in used_port_result.document["message"]
-    assert (missing_plans_result.code, missing_plans_result.document["status"]) == (2, "unreadable")
+    assert (missing_plans_result.code, missing_plans_result.document["code"]) == (2, "unreadable")
 
 
 async def test_up_starts_a_gateway_and_down_stops_it(commands_with_private_server: CommandLine, tmp_path: Path) -> None:

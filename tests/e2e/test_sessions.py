@@ -118,11 +118,11 @@ async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
         assert first_result.document["ok"] is True
         assert repeated_result.document == first_result.document
         rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
-        assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
+        assert (rejected_result.code, rejected_result.document["code"]) == (2, "session_busy")
         # With `--tools`, the command would start a second worker, but the command is rejected first.
         tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
-        assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
+        assert (other_tools_result.code, other_tools_result.document["code"]) == (2, "session_busy")
         assert len([*(commands_with_private_server.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting_process = await commands.start("ask", "--session", "s", "Second.")
         assert waiting_process.stderr is not None
@@ -154,7 +154,7 @@ async def test_repeated_command_after_a_kill_starts_no_second_run(commands: Comm
         result = await model_commands(*arguments)
         final_session = await model_commands("session", session_id, "--json")
     if point == TURN_UNSENT:
-        assert session_after_kill.document["status"] == "not_found"
+        assert session_after_kill.document["code"] == "not_found"
     else:
         assert [turn["run_id"] for turn in session_after_kill.document["turns"]] == [run_id]
     assert (result.code, result.document["output"]) == (0, "One.")
@@ -173,14 +173,14 @@ async def _approve(commands: CommandLine, run_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("arguments", "code"),
     [
         (["ask", "--session", " ", "Do it."], "invalid_session_id"),
         (["session", "--end"], "invalid_value"),
         (["session", "missing", "--end"], "not_found"),
     ],
 )
-async def test_invalid_session_is_rejected(commands: CommandLine, arguments: list[str], status: str) -> None:
+async def test_invalid_session_is_rejected(commands: CommandLine, arguments: list[str], code: str) -> None:
     async with ModelServer() as model_server:
         result = await with_model(commands, model_server)(*arguments, "--json")
-    assert (result.code, result.document["status"]) == (2, status)
+    assert (result.code, result.document["code"]) == (2, code)

@@ -55,11 +55,19 @@ async def test_run_is_repaired_while_it_continues(commands: CommandLine, write_p
     run_result = await wait_for_exit(run_process)
     late_retry_result = await commands("retry", "repaired", "--node", "long", "--json")
 
-    expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
+    expected = (
+        2,
+        {
+            "run_id": "repaired",
+            "ok": False,
+            "code": "command_rejected",
+            "message": "the run has no node 'som'; did you mean 'sum'?",
+        },
+    )
     assert (invalid_result.code, invalid_result.document) == expected
     assert running_node_result.code == 2
     assert running_node_result.document["message"] == "'long' is running; cancel it first"
-    assert (invalid_json_result.code, invalid_json_result.document["status"]) == (2, "invalid_value")
+    assert (invalid_json_result.code, invalid_json_result.document["code"]) == (2, "invalid_value")
     assert retry_result.code == 0
     assert retry_result.stdout == "repaired: 'sum' is retried with these arguments, as a new node\n"
     assert rejected_result.code == 2
@@ -71,7 +79,7 @@ async def test_run_is_repaired_while_it_continues(commands: CommandLine, write_p
     assert run_result.code == 1
     message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
     assert late_retry_result.code == 2
-    assert late_retry_result.document == {"run_id": "repaired", "ok": False, "message": message}
+    assert late_retry_result.document == {"run_id": "repaired", "ok": False, "code": "run_ended", "message": message}
     table = (await commands("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
@@ -131,7 +139,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(commands: CommandLine, 
     (line,) = [line for line in table_result.stdout.splitlines() if " sum " in line]
     assert line.rstrip().endswith(f"result set manually by {account_name()}")
     message = "the run 'repaired_parent/archive' has no node 'som'; did you mean 'sum'?"
-    assert (missing_node_result.code, missing_node_result.document) == (2, {"status": "not_found", "message": message})
+    assert (missing_node_result.code, missing_node_result.document) == (2, {"code": "not_found", "message": message})
 
 
 async def test_run_is_paused_limited_and_cancelled_while_it_runs(

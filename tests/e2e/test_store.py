@@ -42,7 +42,7 @@ async def test_prune_removes_only_unneeded_payloads(
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
     result_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
-    assert (result_without_worker.code, result_without_worker.document["status"]) == (1, "needed_values_unknown")
+    assert (result_without_worker.code, result_without_worker.document["code"]) == (1, "needed_values_unknown")
     assert result_without_worker.document["message"].startswith(
         "nothing is removed: no worker of the namespace default ("
     )
@@ -89,7 +89,7 @@ async def test_store_is_shown_even_if_no_server_is_reachable(commands: CommandLi
     assert (show_result.code, prune_result.code) == (0, 1)
     assert first_line.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
     assert second_line.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
-    assert prune_result.document["status"] == "needed_values_unknown"
+    assert prune_result.document["code"] == "needed_values_unknown"
     assert len(await _stored_refs(folder)) == 1
 
 
@@ -102,12 +102,12 @@ async def test_unusable_store_starts_no_run(commands: CommandLine, write_plan: W
     status_result = await commands("status", "no-store", "--json")
     show_result = await commands("store", "show", "--json")
 
-    assert (run_result.code, run_result.document["status"]) == (1, "store_unavailable")
+    assert (run_result.code, run_result.document["code"]) == (1, "store_unavailable")
     assert run_result.document["message"].startswith(
         f"the payload store {commands.folder}/file/payloads is not a folder ({commands.folder}/file"
     )
-    assert (status_result.code, status_result.document["status"]) == (2, "not_found")
-    assert (show_result.code, show_result.document["status"]) == (1, "store_unavailable")
+    assert (status_result.code, status_result.document["code"]) == (2, "not_found")
+    assert (show_result.code, show_result.document["code"]) == (1, "store_unavailable")
 
 
 async def test_processes_with_another_store_are_rejected_until_it_is_adopted(
@@ -120,7 +120,7 @@ async def test_processes_with_another_store_are_rejected_until_it_is_adopted(
     gateway_result = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
     preview_result = await commands_with_private_server("store", "adopt", "--json")
     for each in (worker_result, gateway_result):
-        assert (each.code, each.document["status"]) == (2, "store_differs")
+        assert (each.code, each.document["code"]) == (2, "store_differs")
         assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
     assert preview_result.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
 

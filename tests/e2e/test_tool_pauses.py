@@ -82,7 +82,12 @@ async def test_commands_show_the_paused_tool(commands: CommandLine, write_plan: 
     second_resume_result = await commands("tool", "resume", tool_name, "--json")
     message = f"{tool_name} is not paused, and none of its calls waits"
     assert second_resume_result.code == 2
-    assert second_resume_result.document == {"tool": tool_name, "ok": False, "message": message}
+    assert second_resume_result.document == {
+        "tool": tool_name,
+        "ok": False,
+        "code": "command_rejected",
+        "message": message,
+    }
 
 
 async def test_invalid_pause_or_ramp_is_rejected(commands: CommandLine, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpHarness,
         "additionalProperties": False,
     }
     assert (result["status"], result["title"], result["output"]) == ("completed", "Double", 8)
-    assert invalid_result["status"] == "invalid_value"
+    assert invalid_result["code"] == "invalid_value"
     assert "unknown argument 'valu'" in invalid_result["message"]
 
 
@@ -149,7 +149,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpHarness,
         final_result = await call("answer_feedback", run_id=run_id, approved=True)
         late_answer_error = await call.error_result("answer_feedback", run_id=run_id, request_id="check", approved=True)
     assert two_answers_error["message"].startswith("send exactly one of approved, selected, text, data")
-    assert wrong_type_error["status"] == "answer_rejected"
+    assert wrong_type_error["code"] == "answer_rejected"
     assert "approved" in wrong_type_error["message"]
     assert (final_result["status"], final_result["output"]) == ("completed", True)
     assert final_result["message"] == "'check' is answered. The run completed."
@@ -171,7 +171,7 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
     open_requests = "each[0], each[1], each[2]"
     expected = f"the run '{run_id}' has 3 open requests; name one in `request_id`: {open_requests}"
     assert ambiguous_error["message"] == expected
-    assert invalid_result["status"] == "answer_rejected"
+    assert invalid_result["code"] == "answer_rejected"
     assert [request["request_id"] for request in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     # The map is counted as one node.
     assert partial_result["node_counts"] == {"running": 1}
@@ -216,7 +216,7 @@ async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
         final_result = await call("get_run", run_id=gate.name)
     assert (result["status"], result["run_id"]) == ("running", gate.name)
     assert result["message"] == f"The run continues. Call get_run with run_id '{gate.name}' to wait for its end."
-    assert (repeated_result["status"], conflict_error["status"]) == ("running", "run_id_in_use")
+    assert (repeated_result["status"], conflict_error["code"]) == ("running", "run_id_in_use")
     assert (final_result["status"], final_result["output"]) == ("completed", {"long": gate.name})
 
 
@@ -270,11 +270,11 @@ async def test_invalid_calls_are_reported_with_hints(mcp: McpHarness, mode: str,
         "invalid",
         "add it to the inputs",
     )
-    assert unknown_run_error == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
-    assert unknown_request_error["status"] == "not_found"
+    assert unknown_run_error == {"code": "not_found", "message": f"there is no run '{unique_name}'"}
+    assert unknown_request_error["code"] == "not_found"
     expected = ("model_not_set", "no model is configured: set DAGWRIGHT_MODEL for this server")
-    assert (missing_model_error["status"], missing_model_error["message"]) == expected
-    assert unknown_argument_error["status"] == "invalid_value"
+    assert (missing_model_error["code"], missing_model_error["message"]) == expected
+    assert unknown_argument_error["code"] == "invalid_value"
     assert "did you mean 'deadline'?" in unknown_argument_error["message"]
-    assert (invalid_deadline_error["status"], invalid_deadline_error["message"][:10]) == ("invalid_value", "deadline: ")
-    assert invalid_run_id_error["status"] == "invalid_run_id"
+    assert (invalid_deadline_error["code"], invalid_deadline_error["message"][:10]) == ("invalid_value", "deadline: ")
+    assert invalid_run_id_error["code"] == "invalid_run_id"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.plugins.commands import CommandError, ErrorStatus, Output, end_process_at_once
+from dagwright.plugins.commands import CommandError, CommandErrorCode, Output, end_process_at_once
 from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
 UPDATE_INTERVAL_S = 0.5
@@ -54,7 +54,7 @@ def report_load_progress(output: Output) -> Iterator[ProgressCallback]:
 
 
 def _interruption_error(loaded_count: int, row_count: int) -> CommandError:
-    return CommandError(f"interrupted; {describe_progress(loaded_count, row_count)}", status=ErrorStatus.INTERRUPTED)
+    return CommandError(f"interrupted; {describe_progress(loaded_count, row_count)}", code=CommandErrorCode.INTERRUPTED)
 
 
 class _ProgressLine:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dagwright.plugins.commands import STANDARD_INPUT, CommandError, ErrorStatus, ExitCode, Output, one_line
+from dagwright.plugins.commands import STANDARD_INPUT, CommandError, CommandErrorCode, ExitCode, Output, one_line
 from dagwright.plugins.databases import open_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
@@ -30,7 +30,7 @@ def load(file: str, output: Output) -> int:
             else:
                 report = load_parties(database, Path(file), on_progress=on_progress)
     except PartiesUnreadable as error:
-        raise CommandError(one_line(str(error), limit=500), status=ErrorStatus.UNREADABLE) from error
+        raise CommandError(one_line(str(error), limit=500), code=CommandErrorCode.UNREADABLE) from error
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
@@ -53,7 +53,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
             message = (
                 f"no database at {missing_file} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
             )
-            raise CommandError(one_line(message, limit=500), status=ErrorStatus.DATABASE_UNAVAILABLE)
+            raise CommandError(one_line(message, limit=500), code=CommandErrorCode.DATABASE_UNAVAILABLE)
         try:
             findings = EntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:

@@ -15,7 +15,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.name_hints import suggestion
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.command_database import open_database
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset
@@ -100,7 +100,7 @@ def _open_agents() -> Iterator[StoredAgents]:
 
 def _unknown_agent_error(name: str, agent_names: list[str]) -> CommandError:
     hint = suggestion(name, agent_names) or "`dagwright agents list` lists the agents"
-    return CommandError(f"there is no agent {name!r}; {hint}", status=ErrorStatus.NOT_FOUND)
+    return CommandError(f"there is no agent {name!r}; {hint}", code=CommandErrorCode.NOT_FOUND)
 
 
 def _version_text(agent: AgentVersion) -> str:

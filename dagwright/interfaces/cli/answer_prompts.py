@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.input_prompts import NO, YES, default_text, input_question, parse_value, validate_value
 from dagwright.interfaces.cli.output import indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
@@ -123,7 +123,7 @@ class _AnswerDialog:
                 lines.append(line)
         text = "\n".join(lines).strip()
         if not text:
-            raise CommandError(_NOT_ANSWERED, status=ErrorStatus.NOT_ANSWERED)
+            raise CommandError(_NOT_ANSWERED, code=CommandErrorCode.NOT_ANSWERED)
         return text
 
     def _ask_fields(self, schema: Mapping[str, Any]) -> JsonValue:
@@ -174,7 +174,7 @@ class _AnswerDialog:
         try:
             return self._read_line_or_eof(question)
         except EOFError:
-            raise CommandError(_NOT_ANSWERED, status=ErrorStatus.NOT_ANSWERED) from None
+            raise CommandError(_NOT_ANSWERED, code=CommandErrorCode.NOT_ANSWERED) from None
 
 
 def _find_option(text: str, options: Sequence[JsonValue]) -> JsonValue:

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.background_settings import (
     reject_other_settings,
     start_lock,
 )
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder, write_private
@@ -75,7 +75,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
             return address, is_new
         await asyncio.sleep(0.05)
     message = f"the gateway does not start ({daemon.last_log_line()}): see {daemon.log_path}"
-    raise CommandError(message, status=ErrorStatus.GATEWAY_UNAVAILABLE)
+    raise CommandError(message, code=CommandErrorCode.GATEWAY_UNAVAILABLE)
 
 
 def reject_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
@@ -90,7 +90,7 @@ def reject_other_gateway(settings: Settings, address: str, *, port: int | None) 
         differences.append(f"--plans {settings.plans}")
     if differences:
         message = f"the gateway already runs at {address}, without {' and '.join(differences)}"
-        raise CommandError(f"{message}: end it with `dagwright down` first", status=ErrorStatus.SETTINGS_DIFFER)
+        raise CommandError(f"{message}: end it with `dagwright down` first", code=CommandErrorCode.SETTINGS_DIFFER)
 
 
 def _plans_path(settings: Settings) -> Path:

@@ -17,7 +17,7 @@ from operator import or_
 from pathlib import Path
 
 from dagwright.features.explain.reasons import join_names
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.server import Daemon, LocalServer, configured_server
 from dagwright.server.locks import acquire_lock
 from dagwright.settings import Settings, app_settings
@@ -45,7 +45,7 @@ class SettingsDiffer(CommandError):
     """
 
     def __init__(self, difference: str, consequence_and_fix: str, *, serves_other_runs: bool = False) -> None:
-        super().__init__(f"{difference}{consequence_and_fix}", status=ErrorStatus.SETTINGS_DIFFER)
+        super().__init__(f"{difference}{consequence_and_fix}", code=CommandErrorCode.SETTINGS_DIFFER)
         self.difference = difference
         self.serves_other_runs = serves_other_runs
 
@@ -102,7 +102,7 @@ async def start_lock(settings: Settings) -> AsyncIterator[None]:
         descriptor = await acquire_lock(settings.state_dir / "workers.lock", timeout_s=_LOCK_TIMEOUT_S)
     except TimeoutError as error:
         raise CommandError(
-            f"another command is starting a worker: {error}", status=ErrorStatus.WORKER_STARTING
+            f"another command is starting a worker: {error}", code=CommandErrorCode.WORKER_STARTING
         ) from error
     try:
         yield

@@ -7,7 +7,7 @@ from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import CallLimitArguments
 from dagwright.interfaces.cli.tool_command import known_tools
@@ -29,7 +29,7 @@ def set_call_limit(arguments: CallLimitArguments, output: Output) -> int:
             try:
                 limit = await set_limit(connection.client, arguments.subject, " ".join(arguments.limits), tools, by=by)
             except CommandRejected as error:
-                raise CommandError(str(error), status=ErrorStatus.COMMAND_REJECTED) from None
+                raise CommandError(str(error), code=CommandErrorCode.COMMAND_REJECTED) from None
         output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)
         return ExitCode.COMPLETED
 
@@ -49,7 +49,7 @@ def remove_call_limit(subject: str, output: Output) -> int:
             try:
                 removed_limit = await remove_limit(connection.client, subject)
             except NoSuchLimit as error:
-                output.outcome(str(error), ok=False, subject=subject)
+                output.outcome(str(error), code=CommandErrorCode.NOT_FOUND, subject=subject)
                 return ExitCode.REJECTED
         declared_text = (
             f"; the declared limit {removed_limit.declared_limit} applies again"

@@ -349,12 +349,12 @@ class Chat:
             # The start of a turn is idempotent by its run ID, so the start can be retried.
             codes.append(await self._run_with_retries(lambda: self._run_turn(run_id, message)))
         except CommandError as error:
-            codes.append(error.status.exit_code)
+            codes.append(error.code.exit_code)
             if self._output.is_json:
                 document = {
                     "session_id": self._session_name,
                     "request": message,
-                    "status": error.status,
+                    "code": error.code,
                     "message": str(error),
                 }
                 self._output.document(document, is_single_line=True)

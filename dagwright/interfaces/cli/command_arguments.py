@@ -5,7 +5,7 @@ import pwd
 from dataclasses import dataclass, fields, is_dataclass
 
 from dagwright.core.model.times import parse_duration
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.output import one_line
 
 _FILE_FIELDS = frozenset(
@@ -89,7 +89,7 @@ def reject_lone_surrogates(arguments: object) -> None:
         )
         if invalid_text is not None and field.name not in _FILE_FIELDS:
             raise CommandError(
-                f"'{one_line(invalid_text, limit=60)}' is not valid UTF-8", status=ErrorStatus.INVALID_FIELD
+                f"'{one_line(invalid_text, limit=60)}' is not valid UTF-8", code=CommandErrorCode.INVALID_FIELD
             )
 
 

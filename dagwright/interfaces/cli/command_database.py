@@ -7,7 +7,7 @@ from typing import TypeVar
 from dagwright.database.database import Database
 from dagwright.database.error_messages import DatabaseUnavailable
 from dagwright.database.migrations import DatabaseUnusable
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
 
@@ -31,6 +31,6 @@ def open_database(open_url: Callable[[str], OpenedDatabase]) -> Iterator[OpenedD
     try:
         yield database
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise CommandError(one_line(str(error)), status=ErrorStatus.DATABASE_UNAVAILABLE) from error
+        raise CommandError(one_line(str(error)), code=CommandErrorCode.DATABASE_UNAVAILABLE) from error
     finally:
         database.dispose()

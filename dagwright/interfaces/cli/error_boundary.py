@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from typer import Abort, TyperException
 
 from dagwright.core.name_hints import not_one_of_message
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.store.private_files import make_private_folder, private_opener
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from dagwright.settings import Settings
 
 
-_STATUS_OF_ERROR: Final = {
-    "dagwright.core.extras.MissingExtra": ErrorStatus.MISSING_EXTRA,
-    "dagwright.core.plugins.PluginError": ErrorStatus.BAD_PLUGIN,
-    "dagwright.settings.SettingsError": ErrorStatus.INVALID_VALUE,
-    "dagwright.tools.errors.ToolLoadError": ErrorStatus.UNREADABLE,
-    "dagwright.plans.templates.TemplatesUnreadable": ErrorStatus.UNREADABLE,
-    "dagwright.llm.prices.PricesUnreadable": ErrorStatus.INVALID_VALUE,
-    "dagwright.store.errors.StoreMismatch": ErrorStatus.STORE_DIFFERS,
-    "dagwright.store.errors.StoreError": ErrorStatus.STORE_UNAVAILABLE,
-    "dagwright.server.errors.ServerUnreachable": ErrorStatus.SERVER_UNAVAILABLE,
-    "dagwright.history.executions.RunNotFound": ErrorStatus.NOT_FOUND,
-    "dagwright.client.errors.RunIdInUse": ErrorStatus.RUN_ID_IN_USE,
-    "dagwright.client.errors.SessionNotFound": ErrorStatus.NOT_FOUND,
-    "dagwright.protocol.sessions.SessionIdInvalid": ErrorStatus.INVALID_SESSION_ID,
-    "dagwright.client.errors.OptionInvalid": ErrorStatus.INVALID_VALUE,
-    "dagwright.client.errors.RunIdInvalid": ErrorStatus.INVALID_RUN_ID,
+_CODE_OF_ERROR: Final = {
+    "dagwright.core.extras.MissingExtra": CommandErrorCode.MISSING_EXTRA,
+    "dagwright.core.plugins.PluginError": CommandErrorCode.BAD_PLUGIN,
+    "dagwright.settings.SettingsError": CommandErrorCode.INVALID_VALUE,
+    "dagwright.tools.errors.ToolLoadError": CommandErrorCode.UNREADABLE,
+    "dagwright.plans.templates.TemplatesUnreadable": CommandErrorCode.UNREADABLE,
+    "dagwright.llm.prices.PricesUnreadable": CommandErrorCode.INVALID_VALUE,
+    "dagwright.store.errors.StoreMismatch": CommandErrorCode.STORE_DIFFERS,
+    "dagwright.store.errors.StoreError": CommandErrorCode.STORE_UNAVAILABLE,
+    "dagwright.server.errors.ServerUnreachable": CommandErrorCode.SERVER_UNAVAILABLE,
+    "dagwright.history.executions.RunNotFound": CommandErrorCode.NOT_FOUND,
+    "dagwright.client.errors.RunIdInUse": CommandErrorCode.RUN_ID_IN_USE,
+    "dagwright.client.errors.SessionNotFound": CommandErrorCode.NOT_FOUND,
+    "dagwright.protocol.sessions.SessionIdInvalid": CommandErrorCode.INVALID_SESSION_ID,
+    "dagwright.client.errors.OptionInvalid": CommandErrorCode.INVALID_VALUE,
+    "dagwright.client.errors.RunIdInvalid": CommandErrorCode.INVALID_RUN_ID,
 }
-"""Name of an expected error -> status. The keys are names: importing the classes would slow down most commands."""
+"""Name of an expected error -> code. The keys are names: importing the classes would slow down most commands."""
 
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _UNREACHABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
@@ -74,10 +74,10 @@ def run_guarded(command: Callable[[], int], output: Output, *, load_settings: Ca
     try:
         return command()
     except CommandError as error:
-        output.problem(str(error), status=error.status)
-        return error.status.exit_code
+        output.problem(str(error), code=error.code)
+        return error.code.exit_code
     except TyperException as error:
-        output.problem(_usage_sentence(error), status=ErrorStatus.INVALID_VALUE)
+        output.problem(_usage_sentence(error), code=CommandErrorCode.INVALID_VALUE)
         return ExitCode.REJECTED
     except (KeyboardInterrupt, Abort):
         output.log("interrupted")
@@ -93,15 +93,15 @@ def run_guarded(command: Callable[[], int], output: Output, *, load_settings: Ca
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
             missing_text = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
-            output.problem(f"{missing_text}: run `make setup`", status=ErrorStatus.NOT_INSTALLED)
+            output.problem(f"{missing_text}: run `make setup`", code=CommandErrorCode.NOT_INSTALLED)
             return ExitCode.FAILED
         if (expected_error := _expected_error(error)) is not None:
-            status, text = expected_error
-            output.problem(text, status=status)
-            return status.exit_code
+            code, text = expected_error
+            output.problem(text, code=code)
+            return code.exit_code
         message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
         output.problem(
-            f"{message}; its traceback is in {_write_traceback(error, load_settings)}", status=ErrorStatus.DEFECT
+            f"{message}; its traceback is in {_write_traceback(error, load_settings)}", code=CommandErrorCode.DEFECT
         )
         return ExitCode.FAILED
 
@@ -136,7 +136,7 @@ def _print_disk_full(error: OSError, output: Output) -> None:
     location = str(error.filename or "the output, or the disk of the state folder,")
     message = f"{location} is full: {error.strerror}"
     try:
-        output.problem(message, status=ErrorStatus.DISK_FULL)
+        output.problem(message, code=CommandErrorCode.DISK_FULL)
     except OSError:
         # stdout is full, so there is no document.
         output.log(message)
@@ -152,19 +152,19 @@ def _usage_sentence(error: TyperException) -> str:
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 
 
-def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
-    """Return the status and the message of an expected error; `None` for an internal error."""
+def _expected_error(error: Exception) -> tuple[CommandErrorCode, str] | None:
+    """Return the code and the message of an expected error; `None` for an internal error."""
     text = one_line(str(error), limit=2_000)
     for error_type in type(error).__mro__:
         name = f"{error_type.__module__}.{error_type.__qualname__}"
-        if name in _STATUS_OF_ERROR:
-            return _STATUS_OF_ERROR[name], text
+        if name in _CODE_OF_ERROR:
+            return _CODE_OF_ERROR[name], text
         if name == _SERVER_ERROR:
             code_name = getattr(getattr(error, "status", None), "name", "")
             if code_name in _UNREACHABLE_CODES:
-                return ErrorStatus.SERVER_UNAVAILABLE, _UNREACHABLE_MESSAGE
+                return CommandErrorCode.SERVER_UNAVAILABLE, _UNREACHABLE_MESSAGE
             is_busy = code_name == _BUSY_CODE
-            return ErrorStatus.SERVER_BUSY if is_busy else ErrorStatus.SERVER_REJECTED, text
+            return CommandErrorCode.SERVER_BUSY if is_busy else CommandErrorCode.SERVER_REJECTED, text
     return None
 
 

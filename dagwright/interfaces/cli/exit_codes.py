@@ -1,4 +1,4 @@
-"""Exit codes, the statuses of failed commands, and `CommandError`, which commands raise."""
+"""Exit codes, the error codes of failed commands, and `CommandError`, which commands raise."""
 
 from enum import IntEnum
 from typing import Final, Self
@@ -38,11 +38,11 @@ def exit_code_of(status: str) -> ExitCode:
 
 
 _RETRYABLE: Final = True
-"""Marks a status as retryable."""
+"""Marks an error code as retryable."""
 
 
-class ErrorStatus(DescribedCode):
-    """Status of a failed command. The reference page is generated from the members.
+class CommandErrorCode(DescribedCode):
+    """Error code of a failed command. The reference page is generated from the members.
 
     A member also has an `exit_code`, and `is_retryable`: whether the same command may succeed later.
     """
@@ -50,11 +50,17 @@ class ErrorStatus(DescribedCode):
     exit_code: ExitCode
     is_retryable: bool
 
-    def __new__(cls, status: str, exit_code: ExitCode, meaning: str, remedy: str, is_retryable: bool = False) -> Self:
+    def __new__(cls, code: str, exit_code: ExitCode, meaning: str, remedy: str, is_retryable: bool = False) -> Self:
         """Create a member from a tuple of the class body."""
         attributes = {"exit_code": exit_code, "is_retryable": is_retryable}
-        return cls.create_member(status, meaning=meaning, remedy=remedy, **attributes)
+        return cls.create_member(code, meaning=meaning, remedy=remedy, **attributes)
 
+    ANSWER_REJECTED = (
+        "answer_rejected",
+        ExitCode.REJECTED,
+        "The run rejects the answer.",
+        "Send an answer that matches the request.",
+    )
     BAD_PLUGIN = (
         "bad_plugin",
         ExitCode.REJECTED,
@@ -201,6 +207,12 @@ class ErrorStatus(DescribedCode):
         _RETRYABLE,
     )
     REJECTED = ("rejected", ExitCode.REJECTED, "A person rejected the plan.", "Ask again with other words.")
+    RUN_ENDED = (
+        "run_ended",
+        ExitCode.REJECTED,
+        "The run has ended, so it accepts no commands.",
+        "Start another run, or fork the ended run.",
+    )
     RUN_ID_IN_USE = ("run_id_in_use", ExitCode.REJECTED, "Another run has the ID.", "Choose another `--id`.")
     SERVER_BUSY = (
         "server_busy",
@@ -283,9 +295,9 @@ class ErrorStatus(DescribedCode):
     )
 
     @classmethod
-    def of(cls, code: str) -> "ErrorStatus":
-        """Return the status with the code of a rejected turn or request; `COMMAND_REJECTED` for an unknown code."""
-        return next((error_status for error_status in cls if error_status == code), cls.COMMAND_REJECTED)
+    def of(cls, code: str) -> "CommandErrorCode":
+        """Return the code of a rejected turn or request; `COMMAND_REJECTED` for an unknown code."""
+        return next((member for member in cls if member == code), cls.COMMAND_REJECTED)
 
 
 class CommandError(Exception):
@@ -295,6 +307,6 @@ class CommandError(Exception):
         message: one sentence with the problem and the fix.
     """
 
-    def __init__(self, message: str, *, status: ErrorStatus = ErrorStatus.INVALID_VALUE) -> None:
+    def __init__(self, message: str, *, code: CommandErrorCode = CommandErrorCode.INVALID_VALUE) -> None:
         super().__init__(message)
-        self.status = status
+        self.code = code

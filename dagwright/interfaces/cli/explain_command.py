@@ -12,7 +12,7 @@ from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.node_text import closing_text, override_text, short_time
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
@@ -37,7 +37,7 @@ def explain(arguments: ShowArguments, output: Output) -> int:
             try:
                 explanation = await namespace_runs(connection, settings).explain(arguments.run_id, arguments.node)
             except NodeNotFound as error:
-                raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
+                raise CommandError(str(error), code=CommandErrorCode.NOT_FOUND) from None
         if output.is_json:
             output.document(explanation.to_json())
         else:

@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, run_outcome
 from dagwright.interfaces.cli.people_commands import AnswerArguments
 from dagwright.interfaces.cli.plan_input import parse_json_option
@@ -202,7 +202,8 @@ def _print_outcome(
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(run_outcome(answer_arguments.run_id, message, ok=outcome.is_accepted))
+        code = None if outcome.is_accepted else CommandErrorCode.ANSWER_REJECTED
+        output.document(run_outcome(answer_arguments.run_id, message, code=code))
     elif outcome.is_accepted:
         output.print(message)
         for line in (
@@ -227,7 +228,7 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
     try:
         chosen_requests = choose_requests(requests, answer_arguments.request, for_all=answer_arguments.is_for_all)
     except NoOpenRequest:
-        raise CommandError(f"{run_text} has no open request", status=ErrorStatus.NO_OPEN_REQUEST) from None
+        raise CommandError(f"{run_text} has no open request", code=CommandErrorCode.NO_OPEN_REQUEST) from None
     except AnswerUnclear:
         request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
         raise CommandError(f"{run_text} has {len(requests):,} open requests; name one: {request_ids}") from None
@@ -235,7 +236,7 @@ def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenR
         raise CommandError(
             f"{run_text} has no open request {answer_arguments.request!r:.200}; to answer in advance, give --approve, "
             "--reject, --select, --text or --data without --all",
-            status=ErrorStatus.NO_OPEN_REQUEST,
+            code=CommandErrorCode.NO_OPEN_REQUEST,
         )
     return chosen_requests
 

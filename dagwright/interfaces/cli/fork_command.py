@@ -1,6 +1,7 @@
 """`fork`: start a run from an existing run, with a changed plan, input or tool; only affected nodes run again."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from dagwright.client.errors import ForkRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
@@ -11,8 +12,8 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
-from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     convert_inputs,
@@ -66,7 +67,7 @@ def fork(arguments: ForkArguments, output: Output) -> int:
                 _print_problems(arguments, invalid, output)
                 return ExitCode.REJECTED
             except ForkRejected as rejection:
-                raise CommandError(str(rejection), status=ErrorStatus.FORK_REJECTED) from None
+                raise CommandError(str(rejection), code=CommandErrorCode.FORK_REJECTED) from None
         _print_fork(draft, fork_run, output)
         return ExitCode.COMPLETED
 
@@ -93,11 +94,10 @@ def _is_confirmed(draft: ForkDraft, arguments: ForkArguments, output: Output) ->
         return input("Start the fork? [y/N] ").strip().lower() in ("y", "yes")
     if output.is_json:
         message = "nothing was started; --yes starts the fork"
-        document = {"run_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
-        output.document(document)
+        output.document(_document(draft, message, code=CommandErrorCode.NOT_CONFIRMED))
         output.log(message)
         return False
-    raise CommandError("nothing was started: add --yes to start the fork", status=ErrorStatus.NOT_CONFIRMED)
+    raise CommandError("nothing was started: add --yes to start the fork", code=CommandErrorCode.NOT_CONFIRMED)
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
@@ -123,12 +123,16 @@ def _join_ids(ids: Sequence[str], *, limit: int) -> str:
     return f"{listed_ids} and {len(ids) - limit:,} more" if len(ids) > limit else listed_ids
 
 
+def _document(draft: ForkDraft, message: str, *, code: CommandErrorCode | None = None) -> dict[str, Any]:
+    fork_fields = {"fork_run_id": draft.run_id, "started": code is None, "difference": draft.to_json()}
+    return {**run_outcome(draft.origin, message, code=code), **fork_fields}
+
+
 def _print_fork(draft: ForkDraft, fork_run: StartedRun, output: Output) -> None:
     outcome = "was forked" if fork_run.is_new else "was already forked in this way"
     message = f"{outcome} as {fork_run.run_id}; `dagwright watch {fork_run.run_id}` runs and follows the fork"
     if output.is_json:
-        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": fork_run.run_id}
-        output.document({**document, "difference": draft.to_json()})
+        output.document(_document(draft, message))
     else:
         output.print(f"{draft.origin} {message}")
 

@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.command_connection import (
     parse_cursor,
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.people_commands import InboxArguments
 from dagwright.interfaces.cli.request_text import (
@@ -64,7 +64,7 @@ def inbox(arguments: InboxArguments, output: Output) -> int:
         if note is not None:
             output.log(f"note: {note}")
         if is_timed_out:
-            raise CommandError(_no_request_message(arguments), status=ErrorStatus.NO_REQUEST)
+            raise CommandError(_no_request_message(arguments), code=CommandErrorCode.NO_REQUEST)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

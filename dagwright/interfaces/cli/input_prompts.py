@@ -7,7 +7,7 @@ import jsonschema_rs
 from pydantic import JsonValue
 
 from dagwright.core.model.json_schemas import reject_remote
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
 
@@ -62,7 +62,7 @@ def _ask_input(name: str, schema: Mapping[str, Any]) -> JsonValue:
             continue
         except EOFError:
             message = f"the input {name!r} is missing"
-            raise CommandError(message, status=ErrorStatus.MISSING_INPUT) from None
+            raise CommandError(message, code=CommandErrorCode.MISSING_INPUT) from None
         if has_default and not text.strip():
             return cast("JsonValue", schema["default"])
         try:

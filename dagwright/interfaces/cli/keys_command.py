@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.http.api_keys import KeyFile, KeyRejected, KeysUnreadable
 from dagwright.interfaces.http.callers import READ_ONLY_SCOPE, KeyScope
@@ -107,4 +107,4 @@ def _raising_command_errors() -> Iterator[None]:
     except KeyRejected as error:
         raise CommandError(str(error)) from None
     except KeysUnreadable as error:
-        raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
+        raise CommandError(str(error), code=CommandErrorCode.UNREADABLE) from None

@@ -2,7 +2,7 @@
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
@@ -28,10 +28,10 @@ def require_model(
         return
     require_extra("openai")
     agent_text = "" if node_id is None else f" and the agent of node {node_id!r} needs one"
-    problems, status = [], ErrorStatus.MODEL_KEY_MISSING
+    problems, code = [], CommandErrorCode.MODEL_KEY_MISSING
     if model is None and toolset.models.model is None:
         problems.append(f"no model is configured{agent_text}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, agent_text = ErrorStatus.MODEL_NOT_SET, ""
+        code, agent_text = CommandErrorCode.MODEL_NOT_SET, ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         problems.append(f"there is no key for {toolset.models.endpoint.url}{agent_text}: {advice}")
@@ -40,7 +40,7 @@ def require_model(
             "to try the command without a model, use a scripted model (`python -m dagwright.testing`; "
             "examples/maritime of the repository has scripts)"
         )
-        raise CommandError("; ".join(problems), status=status)
+        raise CommandError("; ".join(problems), code=code)
 
 
 def model_config(model: str | None) -> ModelConfig:

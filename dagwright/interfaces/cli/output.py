@@ -111,24 +111,24 @@ class Output:
         sys.stderr.write(f"{terminal_text(text)}\n")
         sys.stderr.flush()
 
-    def outcome(self, message: str, *, ok: bool = True, **subject: str) -> None:
+    def outcome(self, message: str, *, code: str | None = None, **subject: str) -> None:
         """Report the outcome of a command: a line, or with `--json` a document.
 
         Args:
-            ok: `False` if the command had nothing to do; the line then goes to stderr.
+            code: error code if the command had nothing to do; the line then goes to stderr.
             subject: field of the document that names the object of the command, such as `tool="pack"`.
         """
         if self.is_json:
-            self.document({**subject, "ok": ok, "message": message})
-        elif ok:
+            self.document({**subject, **_outcome_fields(message, code)})
+        elif code is None:
             self.print(one_line(message, limit=1_000))
         else:
             self.log(message)
 
-    def problem(self, message: str, *, status: str) -> None:
+    def problem(self, message: str, *, code: str) -> None:
         """Report a problem: the message on stderr, and with `--json` a document on stdout too."""
         if self.is_json:
-            self.document({"status": status, "message": message})
+            self.document({"code": code, "message": message})
         self.log(message)
 
 
@@ -152,9 +152,17 @@ def indented_value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def run_outcome(run_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
-    """Return the document of a command that changes a run; `ok` is false if the run rejected the change."""
-    return {"run_id": run_id, "ok": ok, "message": message}
+def run_outcome(run_id: str, message: str, *, code: str | None = None) -> Mapping[str, Any]:
+    """Return the document of a command that changes a run.
+
+    Args:
+        code: error code if the run rejected the change.
+    """
+    return {"run_id": run_id, **_outcome_fields(message, code)}
+
+
+def _outcome_fields(message: str, code: str | None) -> dict[str, Any]:
+    return {"ok": code is None, **({} if code is None else {"code": code}), "message": message}
 
 
 def _escape_unencodable(text: str) -> str:

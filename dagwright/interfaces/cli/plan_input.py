@@ -29,7 +29,7 @@ from dagwright.dialects.reading import (
     read_text_file,
 )
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.plans.check_reports import invalid_plan_report
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, validate_run_tags
@@ -207,7 +207,7 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     try:
         values = read_plan_file(Path(file))
     except PlanInvalid as invalid:
-        raise CommandError(f"--input-file: {invalid.problems[0].text}", status=ErrorStatus.UNREADABLE) from None
+        raise CommandError(f"--input-file: {invalid.problems[0].text}", code=CommandErrorCode.UNREADABLE) from None
     if not isinstance(values, dict):
         raise CommandError(f"--input-file: {file} must contain an object of inputs")
     return values
@@ -224,9 +224,9 @@ def read_policy(file: str | None) -> Policy | None:
     try:
         return policy_from_json(read_plan_file(Path(file)))
     except PlanInvalid as invalid:
-        raise CommandError(f"the policy: {invalid.problems[0].text}", status=ErrorStatus.UNREADABLE) from None
+        raise CommandError(f"the policy: {invalid.problems[0].text}", code=CommandErrorCode.UNREADABLE) from None
     except ValueError as error:
-        raise CommandError(f"the policy {file}: {error}", status=ErrorStatus.INVALID_VALUE) from None
+        raise CommandError(f"the policy {file}: {error}", code=CommandErrorCode.INVALID_VALUE) from None
 
 
 def convert_inputs(

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.client.requests import PreparedRequest, TextRequest, prepare_request
 from dagwright.client.starts import NO_INPUT_FIELDS, RunStartOptions, StartRequest
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.model_choice import model_config
 from dagwright.interfaces.cli.output import Output, one_line
@@ -106,7 +106,7 @@ def prepare_and_report_notes(
     try:
         prepared_request = prepare_request(text_request, toolset, session)
     except GoalRejected as rejection:
-        raise CommandError(str(rejection), status=ErrorStatus.of(rejection.code)) from None
+        raise CommandError(str(rejection), code=CommandErrorCode.of(rejection.code)) from None
     if prepared_request.note is not None:
         output.log(one_line(prepared_request.note, limit=1_000))
     return replace(prepared_request, start=replace(prepared_request.start, tools=toolset.references))

@@ -16,7 +16,7 @@ from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.written_values import TRUNCATED, Repair, summarize_repairs
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
@@ -191,7 +191,7 @@ def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: boo
     if not can_ask:
         return replace(options, needs_approval=True)
     if not ask_approval(plan_summary(plan)):
-        raise CommandError("the plan was not approved; nothing has run", status=ErrorStatus.REJECTED)
+        raise CommandError("the plan was not approved; nothing has run", code=CommandErrorCode.REJECTED)
     return replace(options, approved_by=account_name() or "terminal")
 
 

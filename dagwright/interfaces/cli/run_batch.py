@@ -17,7 +17,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import (
@@ -208,9 +208,9 @@ def _line_printer(number: int) -> Any:
 
 
 def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
-    status = ErrorStatus.RUN_ID_IN_USE if isinstance(error, RunIdInUse) else ErrorStatus.INVALID_RUN_ID
+    code = CommandErrorCode.RUN_ID_IN_USE if isinstance(error, RunIdInUse) else CommandErrorCode.INVALID_RUN_ID
     if output.is_json:
-        output.document({"line": line.number, "status": status, "message": str(error)}, is_single_line=True)
+        output.document({"line": line.number, "code": code, "message": str(error)}, is_single_line=True)
     output.log(f"line {line.number}: {error}")
 
 

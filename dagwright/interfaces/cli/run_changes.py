@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from dagwright.client.errors import CommandRejected
+from dagwright.client.errors import CommandRejected, ServerRejected
 from dagwright.client.runs import namespace_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.command_arguments import (
 )
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
@@ -116,7 +116,7 @@ def change_run(run_id: str, output: Output, change: Callable[[Steering, Connecti
                 message = await change(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:
                 if output.is_json:
-                    output.document(run_outcome(run_id, str(error), ok=False))
+                    output.document(run_outcome(run_id, str(error), code=_code_of(error)))
                 output.log(str(error))
                 return ExitCode.REJECTED
         if output.is_json:
@@ -126,6 +126,15 @@ def change_run(run_id: str, output: Output, change: Callable[[Steering, Connecti
         return ExitCode.COMPLETED
 
     return run_async(work, output)
+
+
+def _code_of(error: RunClosed | CommandRejected) -> CommandErrorCode:
+    match error:
+        case RunClosed():
+            return CommandErrorCode.RUN_ENDED
+        case ServerRejected():
+            return CommandErrorCode.SERVER_REJECTED
+    return CommandErrorCode.COMMAND_REJECTED
 
 
 def add_nodes(arguments: AddNodesArguments, output: Output) -> int:

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output, append_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, create_stop_event
 from dagwright.interfaces.cli.run_host import open_start_connection, serving_toolset, settings_with_plans, templates_of
@@ -44,7 +44,9 @@ def _check_key_file(settings: Settings) -> None:
     """
     if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
         fix = "create a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
-        raise CommandError(f"the file of keys {settings.api_keys} does not exist: {fix}", status=ErrorStatus.UNREADABLE)
+        raise CommandError(
+            f"the file of keys {settings.api_keys} does not exist: {fix}", code=CommandErrorCode.UNREADABLE
+        )
 
 
 def _check_address(listener: socket.socket, key_file: KeyFile, *, requires_auth: bool) -> None:
@@ -56,7 +58,7 @@ def _check_address(listener: socket.socket, key_file: KeyFile, *, requires_auth:
     try:
         has_keys = key_file.requires_keys()
     except KeysUnreadable as error:
-        raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
+        raise CommandError(str(error), code=CommandErrorCode.UNREADABLE) from None
     if requires_auth and not has_keys and not is_local(listener):
         raise CommandError(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "

@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import path_of_first_model_node
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_run import prepare_run
@@ -143,4 +143,4 @@ def busy_session_text(session_name: str, turn: Turn) -> str:
 
 def command_error_of(rejection: TurnRejected) -> CommandError:
     """Convert the rejection of a turn to the error of a command."""
-    return CommandError(str(rejection), status=ErrorStatus.of(rejection.code))
+    return CommandError(str(rejection), code=CommandErrorCode.of(rejection.code))

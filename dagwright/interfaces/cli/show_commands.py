@@ -25,7 +25,7 @@ from dagwright.interfaces.cli.command_connection import (
     parse_cursor,
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.interfaces.cli.json_streaming import Elements
 from dagwright.interfaces.cli.live_display import RUN_STYLES
@@ -209,7 +209,7 @@ def node(arguments: ShowArguments, output: Output) -> int:
         try:
             node_report = await read_node_view(runs, arguments.run_id, arguments.node, full=arguments.is_full)
         except NodeNotFound as error:
-            raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
+            raise CommandError(str(error), code=CommandErrorCode.NOT_FOUND) from None
         if output.is_json:
             output.document(node_report.document)
         else:

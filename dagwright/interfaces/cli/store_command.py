@@ -12,7 +12,7 @@ from dagwright.core.model.times import format_datetime
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
 from dagwright.server.namespace_retention import read_retention
@@ -82,7 +82,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
         if report.cutoff is None:
-            raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEEDED_VALUES_UNKNOWN)
+            raise CommandError(f"nothing is removed: {report.reason}", code=CommandErrorCode.NEEDED_VALUES_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed_payloads = await remove_payloads(store, report.cutoff) if is_confirmed else Amount()
         removed_entries = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()

@@ -11,7 +11,7 @@ from dagwright.core.text import format_count
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
-from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, CommandErrorCode, ExitCode
 from dagwright.interfaces.cli.node_text import local_date_time
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import PauseToolArguments, ResumeToolArguments
@@ -32,7 +32,7 @@ def pause(arguments: PauseToolArguments, output: Output) -> int:
         try:
             await known_tools(settings, arguments.tools).check_service_tool("paused", arguments.tool)
         except CommandRejected as error:
-            raise CommandError(str(error), status=ErrorStatus.COMMAND_REJECTED) from None
+            raise CommandError(str(error), code=CommandErrorCode.COMMAND_REJECTED) from None
         async with open_command_connection(settings, output) as connection:
             message = await _pause(
                 connection.client, arguments.tool, by=author_name(arguments.by), reason=arguments.reason
@@ -56,7 +56,8 @@ def resume(arguments: ResumeToolArguments, output: Output) -> int:
         async with open_command_connection(settings, output) as connection:
             result = await resume_tool(connection.client, arguments.tool, by=author_name(arguments.by), ramp_s=ramp_s)
         is_done = result.pause is not None or result.call_count > 0
-        output.outcome(_resumed_message(arguments.tool, result), ok=is_done, tool=arguments.tool)
+        code = None if is_done else CommandErrorCode.COMMAND_REJECTED
+        output.outcome(_resumed_message(arguments.tool, result), code=code, tool=arguments.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REJECTED
 
     return run_async(work, output)

@@ -55,7 +55,8 @@ _DEADLINE = {"type": "string", "description": "Maximum duration of the run, such
 _RESULT: Final = {
     "type": "object",
     "properties": {
-        "status": {"type": "string", "description": "State of the run, or an error code."},
+        "status": {"type": "string", "description": "State of the run."},
+        "code": {"type": "string", "description": "Error code of a rejected call."},
         "message": {"type": "string", "description": "Explanation, and possible next steps."},
         "run_id": {"type": "string"},
         "title": {"type": "string"},
@@ -66,7 +67,7 @@ _RESULT: Final = {
         "notes": {"type": "array", "description": "Notes about the run, such as the reason why it waits."},
         "waiting_for": {"type": "array", "description": f"Open requests to people; {ANSWER_FEEDBACK} answers them."},
     },
-    "required": ["status", "message"],
+    "required": ["message"],
 }
 
 
@@ -144,11 +145,10 @@ def _check_plan_tool() -> types.Tool:
         output_schema={
             "type": "object",
             "properties": {
-                "status": {"type": "string", "enum": ["valid", "invalid", "invalid_value"]},
+                "status": {"type": "string", "enum": ["valid", "invalid"]},
                 "errors": {"type": "array", "description": "Problems of the plan, each with `code` and `pointer`."},
                 "input_schema": {"type": "object", "description": "JSON Schema of the inputs of the plan."},
             },
-            "required": ["status"],
         },
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
@@ -233,7 +233,7 @@ def _list_runs_tool() -> types.Tool:
                 "runs": {"type": "array", "items": {"type": "object"}, "description": "`run_id`, `status`, …"},
                 "cursor": {"type": "string", "description": "Value of `after` for the next page, if there is one."},
             },
-            "required": ["status", "message"],
+            "required": ["message"],
         },
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )

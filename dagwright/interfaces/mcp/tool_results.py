@@ -1,6 +1,6 @@
 """Results of MCP calls: the document of a run or an error, as structured content and as text.
 
-Each result has `status` and `message`, as documents of the command line do; `message` has the possible next steps.
+Each result has `message` with the possible next steps, and `status`, or `code` for an error.
 """
 
 import json
@@ -35,14 +35,14 @@ def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.C
     )
 
 
-def error_result(status: str, message: str) -> types.CallToolResult:
+def error_result(code: str, message: str) -> types.CallToolResult:
     """Return an error result.
 
     Args:
-        status: error code, as in documents of the command line.
+        code: error code, as in documents of the command line.
         message: the problem, and what to do.
     """
-    return result_of({"status": status, "message": message}, is_error=True)
+    return result_of({"code": code, "message": message}, is_error=True)
 
 
 def invalid_plan_result(error: PlanInvalid) -> types.CallToolResult:

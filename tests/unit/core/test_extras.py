@@ -73,7 +73,7 @@ def test_command_without_its_extra_reports_the_extra(
 def test_json_output_has_the_status_missing_extra(uninstall: Uninstall, capsys: pytest.CaptureFixture[str]) -> None:
     message = uninstall("gateway")
     assert run_command_line(["serve", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out) == {"status": "missing_extra", "message": message}
+    assert json.loads(capsys.readouterr().out) == {"code": "missing_extra", "message": message}
 
 
 async def test_model_call_without_its_extra_is_not_retried(uninstall: Uninstall) -> None:

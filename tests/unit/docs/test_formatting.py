@@ -10,7 +10,7 @@ import yaml
 
 from dagwright.core.boundary import limits as core_limits
 from dagwright.core.error_codes import FailureCode, ProblemCode
-from dagwright.interfaces.cli.exit_codes import ErrorStatus
+from dagwright.interfaces.cli.exit_codes import CommandErrorCode
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
@@ -110,7 +110,7 @@ def test_used_codes_equal_the_documented_codes() -> None:
 def test_every_rejection_code_is_documented_for_each_interface() -> None:
     codes = rejection_codes()
     assert codes >= {"empty_request", "no_tools", "no_worker", "session_busy", "session_ending"}
-    assert sorted(codes - set(ErrorStatus)) == []
+    assert sorted(codes - set(CommandErrorCode)) == []
     assert sorted(codes - set(ErrorCode)) == []
 
 

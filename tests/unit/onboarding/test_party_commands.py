@@ -107,7 +107,7 @@ def test_interrupted_load_can_be_continued(
         with pytest.raises(CommandError) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
-    assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
+    assert (str(error.value), error.value.code, error.value.code.exit_code) == (message, "interrupted", 130)
     assert signal.getsignal(signum) is handler_before
     assert run_command(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 rejected\n")
 

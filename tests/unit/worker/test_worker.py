@@ -50,7 +50,7 @@ async def test_worker_command_ends_with_its_exit_code_and_message(
     assert (await process.wait(), errors[: len(message_start)]) == (exit_code, message_start)
     assert errors.count("\n") == (1 if message_start else 0)
     if "--json" in arguments:
-        assert json.loads(stdout) == {"status": "unreadable", "message": message_start.strip()}
+        assert json.loads(stdout) == {"code": "unreadable", "message": message_start.strip()}
 
 
 async def test_event_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.plugins.commands import CommandError, ErrorStatus
+from dagwright.plugins.commands import CommandError, CommandErrorCode
 from dagwright.plugins.servers import UMASK, Daemon, holding_lock, make_private_folder, print_progress, replace_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
@@ -219,7 +219,7 @@ async def stop_search(settings: Settings) -> list[str]:
     try:
         return ["search"] if await LocalSearch.from_settings(settings).stop() else []
     except NoSearchServer as error:
-        raise CommandError(str(error), status=ErrorStatus.SERVER_UNAVAILABLE) from error
+        raise CommandError(str(error), code=CommandErrorCode.SERVER_UNAVAILABLE) from error
 
 
 def find_address(settings: MaritimeSettings) -> str:

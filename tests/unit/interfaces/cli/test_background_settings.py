@@ -100,8 +100,8 @@ async def test_command_with_another_setting_is_rejected(
     with pytest.raises(CommandError) as error:
         async with open_start_connection(settings, load_toolset(settings)):
             pass
-    status = (error.value.status, error.value.status.exit_code)
-    assert (str(error.value), status) == (expected, ("settings_differ", ExitCode.REJECTED))
+    code = (error.value.code, error.value.code.exit_code)
+    assert (str(error.value), code) == (expected, ("settings_differ", ExitCode.REJECTED))
     # The tools of the command make no difference.
     with pytest.raises(CommandError) as error:
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
@@ -284,4 +284,4 @@ def test_other_plans_or_another_port_than_those_of_the_gateway_are_rejected(
     expected: Any = nullcontext() if rejected_option is None else pytest.raises(CommandError, match=rejected_option)
     with expected as error:
         reject_other_gateway(settings, "http://127.0.0.1:8000", port=port)
-    assert rejected_option is None or error.value.status.exit_code is ExitCode.REJECTED
+    assert rejected_option is None or error.value.code.exit_code is ExitCode.REJECTED

@@ -299,7 +299,7 @@ def test_bad_usage_is_reported_on_one_line(arguments: list[str], message: str, r
 def test_argument_that_is_not_utf_8_is_rejected(arguments: list[str], run_command: RunCommand) -> None:
     _write("small.json", _VALID_PLAN)
     exit_code, out, err = run_command(*arguments, "--json")
-    assert (exit_code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
+    assert (exit_code, json.loads(out)["code"], err.count("\n")) == (2, "invalid_field", 1)
     assert ("\\udcff" in err, err.endswith("is not valid UTF-8\n")) == (True, True)
 
 
@@ -316,10 +316,10 @@ def test_missing_files_and_syntax_errors_are_reported(name: str, run_command: Ru
 
 def test_option_json_reports_bad_usage_as_a_document(run_command: RunCommand) -> None:
     exit_code, out, err = run_command("status", "--json")
-    assert (exit_code, json.loads(out)) == (2, {"status": "invalid_value", "message": err.strip()})
+    assert (exit_code, json.loads(out)) == (2, {"code": "invalid_value", "message": err.strip()})
     exit_code, out, err = run_command("graph", "x", "--format", "svg", "--json")
     message = "--json and --format svg contradict each other; give one of them"
-    assert (exit_code, json.loads(out), err) == (2, {"status": "invalid_value", "message": message}, f"{message}\n")
+    assert (exit_code, json.loads(out), err) == (2, {"code": "invalid_value", "message": message}, f"{message}\n")
 
 
 def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> None:

@@ -47,7 +47,7 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "exit_code"),
+    ("error", "code", "exit_code"),
     [
         (CommandError("no"), "invalid_value", ExitCode.REJECTED),
         (ServerUnreachable("no"), "server_unavailable", ExitCode.NO_SERVER),
@@ -64,13 +64,13 @@ def _rpc_error(status: RPCStatusCode) -> RPCError:
     ],
 )
 def test_expected_error_is_reported_as_a_document_with_its_exit_code(
-    error: Exception, status: str, exit_code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: str, exit_code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _exit_code_after(error, tmp_path, is_json=True) == exit_code
     streams = capsys.readouterr()
     disconnect_text = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
-    message = disconnect_text if isinstance(error, RPCError) and status == "server_unavailable" else "no"
-    assert json.loads(streams.out) == {"status": status, "message": message}
+    message = disconnect_text if isinstance(error, RPCError) and code == "server_unavailable" else "no"
+    assert json.loads(streams.out) == {"code": code, "message": message}
     assert streams.err == message + "\n"
 
 
@@ -138,7 +138,7 @@ def test_command_without_standard_streams_has_its_normal_exit_code(tmp_path: Pat
 def test_command_on_an_unusable_database_fails(message: str) -> None:
     with pytest.raises(CommandError, match=message) as error, open_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {message}")
-    assert (error.value.status, error.value.status.exit_code) == ("database_unavailable", ExitCode.FAILED)
+    assert (error.value.code, error.value.code.exit_code) == ("database_unavailable", ExitCode.FAILED)
 
 
 async def test_run_that_a_new_server_does_not_have_is_reported_with_the_folder(

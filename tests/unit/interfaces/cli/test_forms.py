@@ -160,4 +160,4 @@ def test_end_of_the_input_leaves_the_request_open(type_lines: TypeLines, request
     options = ["a"] if request_type == "SELECTION" else None
     with pytest.raises(CommandError, match=r"^no answer was given; the request stays open$") as error:
         ask_answer(open_request(type=request_type, options=options))
-    assert error.value.status == "not_answered"
+    assert error.value.code == "not_answered"

@@ -75,10 +75,10 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(
         ("remove", "x"),
     ):
         exit_code, document = run_keys(capsys, "keys", *arguments)
-        assert (exit_code, document["status"]) == (2, "invalid_value")
+        assert (exit_code, document["code"]) == (2, "invalid_value")
     key_path.write_text("{", encoding="utf-8")
     exit_code, document = run_keys(capsys, "keys", "add", "ann")
-    assert (exit_code, document["status"]) == (2, "unreadable")
+    assert (exit_code, document["code"]) == (2, "unreadable")
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,11 @@ async def _content_of_call(folder: Path, tool: str, **arguments: Any) -> Any:
 async def test_run_plan_starts_either_a_template_or_a_plan(tmp_path: Path) -> None:
     template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "deadline": "2m"}
     template_result = await _content_of_call(tmp_path, RUN_PLAN, **template_arguments)
-    assert template_result == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
-    assert (await _content_of_call(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
+    assert template_result == {"code": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
+    assert (await _content_of_call(tmp_path, RUN_PLAN, plan={}))["code"] == "plan"
     for arguments in ({}, {"plan": {}, "template": "slow"}):
         rejected_result = await _content_of_call(tmp_path, RUN_PLAN, **arguments)
-        assert rejected_result == {"status": "invalid_value", "message": "send either `plan` or `template`"}
+        assert rejected_result == {"code": "invalid_value", "message": "send either `plan` or `template`"}
 
 
 async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_list_runs_filters_by_status_and_rejects_an_unknown_status(tmp_pat
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
         assert result["message"] == "1 run; get_run returns the result of a run"
     rejected_result = await _content_of_call(tmp_path, LIST_RUNS, status="runing")
-    assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == (
+    assert (rejected_result["code"], "(did you mean 'running'?)" in rejected_result["message"]) == (
         "invalid_value",
         True,
     )
@@ -181,7 +181,7 @@ def test_every_field_of_a_result_is_in_its_schema() -> None:
     result = _structured_result("failed", title="T", error=ERROR, nodes=nodes, **fields)
     [get_run_tool] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
     assert get_run_tool.output_schema is not None
-    assert result.keys() == get_run_tool.output_schema["properties"].keys()
+    assert result.keys() | {"code"} == get_run_tool.output_schema["properties"].keys()
 
 
 def test_message_explains_how_to_answer_the_first_request() -> None:
