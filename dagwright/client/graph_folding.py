@@ -35,12 +35,17 @@ _STATUS_PRIORITY = (
 """Statuses in the order in which they decide the status of a box with several nodes."""
 
 
+_EXECUTORS = {"human": "person"}
+"""Kind of a node without a tool -> executor of the node; any other node is a sub-plan."""
+
+
 @dataclass(slots=True)
 class _Box:
     """A box of the drawn graph.
 
     Args:
         name: ID of its node, or a label for several nodes.
+        executor: tool of the nodes, `person` or `plan`.
         counts: number of nodes per status.
         dependencies: positions of the boxes with an edge to this box, without duplicates.
         is_partial: whether its node returned a partial result.
@@ -50,6 +55,7 @@ class _Box:
     name: str
     title: str | None
     tool: str
+    executor: str
     counts: Counter[NodeStatus]
     dependencies: Sequence[int] = ()
     is_partial: bool = False
@@ -58,6 +64,7 @@ class _Box:
     def to_json(self, box_id: str) -> dict[str, Any]:
         status = next((status for status in _STATUS_PRIORITY if self.counts[status]), NodeStatus.PENDING)
         document = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
+        document |= {} if self.tool else {"executor": self.executor}
         if self.counts.total() == 1:
             partial_field = {"partial": True} if self.is_partial else {}
             return {**document, **partial_field, **({"group": self.group} if self.group is not None else {})}
@@ -68,8 +75,9 @@ class _Box:
 def graph_of_boxes(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the graph of a run as boxes, in the format of `graph --format json`; fold a graph that is too large.
 
-    A box that represents several nodes lists the number of nodes per status in `states`. For a run of the profile
-    `rounds`, the edges show the dependencies of the worker tools and the order of the rounds.
+    A box without a tool has an `executor`: `person` or `plan`. A box that represents several nodes lists the number of
+    nodes per status in `states`. For a run of the profile `rounds`, the edges show the dependencies of the worker tools
+    and the order of the rounds.
     """
     boxes = _boxes_of(scheduler)
     if len(boxes) > MAX_BOXES or sum(len(box.dependencies) for box in boxes) > MAX_EDGES:
@@ -111,20 +119,29 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
         counts = Counter([displayed_status(record)])
-        boxes.append(_Box(node.id, title, node.tool, counts, dependencies, record.partial, groups.get(node.id)))
+        executor = node.tool or _EXECUTORS.get(node.kind, "plan")
+        group = groups.get(node.id)
+        boxes.append(_Box(node.id, title, node.tool, executor, counts, dependencies, record.partial, group))
     for number, region in regions:
         counts = region_counts(scheduler.plan, scheduler.records, number)
         boxes.append(
-            _Box(region.title or region.id, None, region.tool, counts, scheduler.state.visible_dependencies(region))
+            _Box(
+                region.title or region.id,
+                None,
+                region.tool,
+                region.tool or "plan",
+                counts,
+                scheduler.state.visible_dependencies(region),
+            )
         )
     return boxes
 
 
 def _fold(boxes: Sequence[_Box]) -> list[_Box]:
-    """Merge the nodes of a level into one box per tool; if that is not enough, merge levels."""
+    """Merge the nodes of a level into one box per executor; if that is not enough, merge levels."""
     levels = levels_of([box.dependencies for box in boxes]) or [0] * len(boxes)
     depth = max(levels) + 1
-    keys = [(level, box.tool) for level, box in zip(levels, boxes, strict=True)]
+    keys = [(level, box.executor) for level, box in zip(levels, boxes, strict=True)]
     if depth > _MAX_LEVELS or len(set(keys)) > MAX_BOXES:
         # Each level belongs to one box; otherwise the edges could form a cycle.
         keys = [(level * _MAX_LEVELS // max(depth, _MAX_LEVELS), "") for level in levels]
@@ -150,12 +167,13 @@ def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Ma
     if len(positions) == 1:
         return replace(first_box, dependencies=external_dependencies, group=None)
     counts = sum((boxes[position].counts for position in positions), Counter[NodeStatus]())
-    tools = Counter(boxes[position].tool or "plan" for position in positions)
-    tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
+    executors = Counter(boxes[position].executor for position in positions)
+    names = ", ".join(name for name, _ in executors.most_common(3)) + (", …" if len(executors) > 3 else "")
     return _Box(
         f"{counts.total():,} nodes: {first_box.name} … {last_box.name}",
-        tool_names,
+        names,
         first_box.tool,
+        first_box.executor,
         counts,
         external_dependencies,
     )

@@ -242,7 +242,7 @@ def _drawn_node(
     return DrawnNode(
         id=node["node_id"],
         title=node.get("title"),
-        executor=node.get("tool") or "",
+        executor=node.get("tool") or node.get("executor") or "",
         status=NodeStatus(node["status"]),
         is_map=bool(item_counts),
         item_counts=item_counts,

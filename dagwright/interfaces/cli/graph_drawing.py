@@ -81,9 +81,9 @@ def _state(node: Mapping[str, Any]) -> str:
 
 
 def _label_lines(node: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a node: name, title or tool, state."""
+    """Return the lines of a node: name, title or executor, state."""
     name = one_line(node["node_id"], limit=_MAX_LINE_CHARACTERS)
-    title = one_line(node["title"] or node["tool"] or "plan", limit=_MAX_LINE_CHARACTERS)
+    title = one_line(node["title"] or node["tool"] or node.get("executor", "plan"), limit=_MAX_LINE_CHARACTERS)
     return [name, title, node.get("states") or _state(node)]
 
 

@@ -110,6 +110,12 @@ def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
+def test_nodes_of_people_and_sub_plans_are_labelled_by_their_executor() -> None:
+    nodes = [CompiledNode("check", kind="human"), CompiledNode("child", kind="plan", sub_plan=CompiledPlan([node(0)]))]
+    lines = mermaid(graph_of_boxes(started_scheduler(CompiledPlan(nodes)))).splitlines()
+    assert [line.partition("<br/>")[2].partition("<br/>")[0] for line in lines[1:3]] == ["person", "plan"]
+
+
 def _box(id: str, title: str | None, status: str, tool: str = "t", **fields: Any) -> dict[str, Any]:
     return {"node_id": id, "title": title, "status": status, "tool": tool, **fields}
 
