@@ -18,9 +18,9 @@ from dagwright.tools.tool_references import (
     absolute_path,
     agents_file_of_reference,
     is_path,
+    last_tools_queue_of,
     options_of_references,
-    queue_of_reference,
-    tools_queue_of,
+    tools_queue_of_reference,
 )
 
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
@@ -45,7 +45,11 @@ def queue_name(reference: str, *, task_queue: str) -> str:
 
 
 def base_queue_of(queue: str, reference: str) -> str | None:
-    """Return the `task_queue` with which `queue_name(reference)` returns `queue`; `None` if there is no such queue."""
+    """Invert `queue_name`: return a queue without the suffix of the reference.
+
+    Returns:
+        The queue of the workflows, or `None` if `queue` is not a queue of the tools of this reference.
+    """
     suffix = f":{_queue_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 
@@ -58,7 +62,7 @@ def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool)
         is_run_queue: whether the workflow of the run uses the queue. A worker without tools may serve such a queue.
     """
     options = options_of_references(references)
-    if tools_queue_of(references) == queue:
+    if last_tools_queue_of(references) == queue:
         return options
     base_queues = filter(None, (base_queue_of(queue, reference) for reference in references))
     base_queue = next(base_queues, queue if is_run_queue and not is_tool_queue(queue) else None)
@@ -84,16 +88,14 @@ def _reference_of(queue: str) -> str | None:
 
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
-    """Return the options that load the tools of a queue that matches no reference."""
-    tool_references = (
-        [] if is_tool_queue(queue) else [reference for reference in references if queue_of_reference(reference) is None]
-    )
-    return options_of_references(tool_references) or ["--tools", FILE_PLACEHOLDER]
+    """Return the options that load the tools of a queue that is not named after a reference."""
+    tool_references = [reference for reference in references if tools_queue_of_reference(reference) is None]
+    return options_of_references([] if is_tool_queue(queue) else tool_references) or ["--tools", FILE_PLACEHOLDER]
 
 
 def is_queue_served_by(queue: str, references: Sequence[str]) -> bool:
     """Return whether a worker with these references serves a tool queue without additional options."""
-    return tools_queue_of(references) == queue or any(base_queue_of(queue, reference) for reference in references)
+    return last_tools_queue_of(references) == queue or any(base_queue_of(queue, reference) for reference in references)
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:
@@ -105,12 +107,14 @@ def queue_of_plan(plan: CompiledPlan) -> str | None:
     """
     counts: Counter[str] = Counter()
     _count_calls(plan, counts)
+    # A run whose calls are all chosen by a model, such as an agent, starts with a plan without calls of tools.
     if not counts:
         _count_offered_tools(plan, counts)
     return counts.most_common(1)[0][0] if counts else None
 
 
 def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
+    """Count the nodes that call tools, by queue."""
     queues = {name: tool.task_queue for name, tool in plan.tools.items() if not tool.is_foreign}
     counts.update(queue for node in plan.nodes if (queue := queues.get(node.tool)) is not None)
     for node in plan.nodes:
@@ -119,7 +123,7 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
 
 
 def _count_offered_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
-    """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
+    """Count the tools that the model of an agent or planner may call, by queue."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
     offered_tools = (plan.extender or {}).get("tools")
     for tool in offered_tools if isinstance(offered_tools, list) else ():

@@ -14,6 +14,7 @@ SERVERS_SUFFIX = ".json"
 _AGENTS_PREFIX = "agents:"
 """Prefix of a reference to an agents file."""
 _QUEUE_PREFIX = "queue:"
+"""Prefix of a reference to a queue of `--tools-queue`."""
 
 
 def absolute_path(file: str) -> Path:
@@ -36,30 +37,30 @@ def agents_reference(file: str) -> str:
 
 
 def agents_file_of_reference(reference: str) -> str | None:
-    """Return the file of agents that a reference names; `None` if it names something else."""
+    """Return the file of a reference that came from `--agents`; `None` for any other reference."""
     return reference.removeprefix(_AGENTS_PREFIX) if reference.startswith(_AGENTS_PREFIX) else None
 
 
-def queue_reference(name: str) -> str:
+def tools_queue_reference(name: str) -> str:
     """Return the reference for a value of `--tools-queue`."""
     return f"{_QUEUE_PREFIX}{name}"
 
 
-def queue_of_reference(reference: str) -> str | None:
-    """Return the queue that a reference names; `None` if it names something else."""
+def tools_queue_of_reference(reference: str) -> str | None:
+    """Return the queue of a reference that came from `--tools-queue`; `None` for any other reference."""
     return reference.removeprefix(_QUEUE_PREFIX) if reference.startswith(_QUEUE_PREFIX) else None
 
 
-def tools_queue_of(references: Sequence[str]) -> str | None:
-    """Return the queue of the last reference to a `--tools-queue`; `None` without such a reference."""
-    return next(filter(None, map(queue_of_reference, reversed(references))), None)
+def last_tools_queue_of(references: Sequence[str]) -> str | None:
+    """Return the queue of the last reference that came from `--tools-queue`; `None` without such a reference."""
+    return next(filter(None, map(tools_queue_of_reference, reversed(references))), None)
 
 
 def options_of_references(references: Sequence[str]) -> list[str]:
     """Return the command-line options that load the same tools and agents on the same queues."""
     options: list[str] = []
     for reference in references:
-        agents_file, queue = agents_file_of_reference(reference), queue_of_reference(reference)
+        agents_file, queue = agents_file_of_reference(reference), tools_queue_of_reference(reference)
         if queue is not None:
             options += ["--tools-queue", queue]
         elif agents_file is not None:

@@ -24,7 +24,7 @@ from dagwright.tools.tool_references import (
     absolute_path,
     agents_file_of_reference,
     is_path,
-    queue_of_reference,
+    tools_queue_of_reference,
 )
 
 RECORD_FILE_NAME = "protected-paths.json"
@@ -47,7 +47,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
         modules=tuple(
             reference
             for reference in references
-            if _file_in(reference) is None and queue_of_reference(reference) is None
+            if _file_in(reference) is None and tools_queue_of_reference(reference) is None
         ),
         code_folders=tuple(
             dict.fromkeys([Path.cwd(), *(path.parent for file in files for path in (file, file.resolve()))])
@@ -109,7 +109,7 @@ def _file_in(reference: str) -> Path | None:
     agents_file = agents_file_of_reference(reference)
     if agents_file is not None:
         return absolute_path(agents_file)
-    is_file = is_path(reference) and queue_of_reference(reference) is None
+    is_file = is_path(reference) and tools_queue_of_reference(reference) is None
     return absolute_path(reference) if is_file else None
 
 

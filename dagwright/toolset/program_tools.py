@@ -16,7 +16,7 @@ from dagwright.agents.registry import AgentRegistry
 from dagwright.core.model.agents import AgentCard
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec
 from dagwright.tools.spec import spec_of
-from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, queue_reference
+from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, tools_queue_reference
 
 ToolSource = Callable[..., Any] | ToolSpec | ModuleType | str | Path
 """A function decorated with `@tool`, a `ToolSpec` that declares an activity of another program, a module with tools, a
@@ -70,7 +70,7 @@ def read_program_tools(
     """
     references = [str(tool) for tool in tools if isinstance(tool, str | Path)]
     files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]
-    queue_references = [] if task_queue is None else [queue_reference(task_queue)]
+    queue_references = [] if task_queue is None else [tools_queue_reference(task_queue)]
     return ProgramTools(_functions_of(tools), (*references, *files, *queue_references), _cards_of(agents))
 
 

@@ -38,9 +38,9 @@ from dagwright.tools.tool_references import (
     agents_file_of_reference,
     agents_reference,
     is_path,
-    queue_of_reference,
-    queue_reference,
-    tools_queue_of,
+    last_tools_queue_of,
+    tools_queue_of_reference,
+    tools_queue_reference,
 )
 from dagwright.toolset.file_protection import protected_paths
 from dagwright.toolset.program_tools import ProgramTools
@@ -96,7 +96,7 @@ class Toolset:
 
 def references_of(tools: Sequence[str], agents: Sequence[str], tools_queue: str | None = None) -> list[str]:
     """Return the references for values of `--tools`, `--agents` and `--tools-queue`."""
-    queues = [] if tools_queue is None else [queue_reference(tools_queue)]
+    queues = [] if tools_queue is None else [tools_queue_reference(tools_queue)]
     return [*tools, *queues, *map(agents_reference, agents)]
 
 
@@ -117,10 +117,10 @@ def load_toolset(
         ToolLoadError: a reference cannot be loaded, or its tools are incompatible.
     """
     references = [*references, *program_tools.references]
-    queue = tools_queue_of(references) or settings.tools_queue
+    queue = last_tools_queue_of(references) or settings.tools_queue
     if queue is not None and not is_queue_name(queue):
         raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
-    references = [reference for reference in references if queue_of_reference(reference) is None]
+    references = [reference for reference in references if tools_queue_of_reference(reference) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
     built_in = built_in.merge(_plugin_tools(settings, built_in), declare_agents(stored_cards(settings.database_url)))
@@ -138,7 +138,7 @@ def load_toolset(
     return Toolset(
         built_in=built_in,
         user_tools=user_tools.with_queue(queue) if queue else user_tools.with_queues(default_queue),
-        references=(*absolute_references, *([queue_reference(queue)] if queue else [])),
+        references=(*absolute_references, *([tools_queue_reference(queue)] if queue else [])),
         limits=parse_limits(settings.limits),
         environment=environment,
         database_url=settings.database_url,

@@ -15,7 +15,7 @@ from dagwright.tools.builtin.file_search import file_search_tools
 from dagwright.tools.builtin.files import file_tools
 from dagwright.tools.testing import tool_context
 from dagwright.tools.tool_files import load_tools
-from dagwright.tools.tool_references import queue_reference
+from dagwright.tools.tool_references import tools_queue_reference
 from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.toolset import environment_of, references_of
 
@@ -197,7 +197,7 @@ def test_invalid_temporal_configuration_file_is_protected(
 
 
 def test_queue_references_protect_no_paths(settings: Settings) -> None:
-    paths = environment_of(settings, [queue_reference("a/b.py")]).protected_paths
+    paths = environment_of(settings, [tools_queue_reference("a/b.py")]).protected_paths
     assert (paths.paths, paths.modules) == (environment_of(settings).protected_paths.paths, ())
 
 
