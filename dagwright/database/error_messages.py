@@ -1,6 +1,6 @@
 """Convert database errors to messages for users, because SQLAlchemy's own text contains the statement and its values.
 
-DatabaseUnusable       final: another attempt cannot help (`migrations`)
+DatabaseUnusable       final: another attempt cannot help (defined in `dagwright.database.migrations`)
 DatabaseUnavailable    retried: a later attempt may succeed
 """
 
