@@ -1,8 +1,9 @@
 """Budget of a run in its input, and budget signals between parent and child runs.
 
-The root run has the budget. A child run sends reports to its parent: the calls that wait for the budget, and the usage
-of calls that ended. The parent sends grants to the child: the calls that may start. An intermediate run forwards
-reports and grants. The workflow and the history reader apply the signals with the same functions.
+The root run has the budget. A child run sends reports to its parent: the calls that wait for the budget, the usage of
+calls that ended, and, if the budget limits time, whether the child run is idle. The parent sends grants to the child:
+the calls that may start. An intermediate run forwards reports and grants. The workflow and the history reader apply the
+signals with the same functions.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ PARENT_LOST = BudgetGrant(finish_reason="the parent run, which holds the budget,
 
 
 def initial_budget(run_input: RunInput) -> Budget | None:
-    """Return the budget at the start of a run; `None` means no limits."""
+    """Return the budget at the start of a run; `None` if nothing is limited."""
     if run_input.parent is not None and run_input.shared_budget is not None:
         finish_reason = run_input.shared_budget.get("finish_reason")
         is_timed = run_input.shared_budget.get("is_timed") is True
@@ -70,22 +71,26 @@ def initial_budget(run_input: RunInput) -> Budget | None:
 
 
 def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
-    """Return the shared budget for the input of a child run."""
+    """Return the part of the budget that the input of a child run contains; `None` if the run has no budget.
+
+    This part has no limits. Its field `is_timed` is true if the budget of the root run limits time. Its field
+    `finish_reason` is the reason for which the run finishes early.
+    """
     budget = scheduler.features.budget.budget
     if budget is None:
         return None
-    timed_field = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
-    return timed_field if budget.finish_reason is None else {**timed_field, "finish_reason": budget.finish_reason}
+    shared_fields = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
+    return shared_fields if budget.finish_reason is None else {**shared_fields, "finish_reason": budget.finish_reason}
 
 
 def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
     """Encode a budget report."""
-    settled_usage = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
+    usage_of_ended_calls = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
     idle_field = {} if report.is_idle is None else {"is_idle": report.is_idle}
     return {
         "task": task,
-        "reservations": report.requests,
-        "settled": settled_usage,
+        "reservations": report.requested_tokens,
+        "settled": usage_of_ended_calls,
         "added_nodes": added_nodes,
         **idle_field,
     }

@@ -60,7 +60,7 @@ class RunInput:
         approved_tools: tool that needs no further approval in the parent run -> person who allowed it.
         notes: notes about the plan before the run, such as repairs of a model's answer; shown with the run's notes.
         budget: limits of the use of models, as for `budget_from_json`; `None` means no limits.
-        shared_budget: for a sub-plan, the state of the budget that it shares with its parent run.
+        shared_budget: for a sub-plan, the part of its parent run's budget that it must know (`budgets.shared_budget`).
         compensate: whether the run compensates its calls if it does not complete. Only the root run compensates; a
             sub-plan reports its calls with its end.
         only_compensates: for a sub-plan, whether it only compensates the calls of the run in the snapshot.

@@ -109,12 +109,13 @@ class BudgetReport:
     """Report of a child run to its parent.
 
     Args:
-        requests: waiting call -> estimated tokens.
+        requested_tokens: call that waits for budget -> estimated tokens of the call.
         settled: ended call -> usage of the call; `None` if the usage is unknown.
-        is_idle: whether the child run is idle (nothing runs, and it waits for people); `None` if unchanged.
+        is_idle: whether the child run is idle (nothing runs, and it waits for people); `None` if that is unchanged
+            since the last report.
     """
 
-    requests: dict[str, int] = field(default_factory=dict)
+    requested_tokens: dict[str, int] = field(default_factory=dict)
     settled: dict[str, Usage | None] = field(default_factory=dict)
     is_idle: bool | None = None
 
@@ -237,8 +238,8 @@ class Budget:
                 self.usage_by_child[call] = self.usage_by_child.get(call, NO_USAGE) + usage
                 self._reported_usage += usage
             self.settle((call, key), usage)
-        for key, tokens in report.requests.items():
-            # `requests` is read after `settled`, because one report may settle a call and request budget for it again.
+        for key, tokens in report.requested_tokens.items():
+            # `settled` is read first, because one report may settle a call and request budget for it again.
             if (call, key) not in self.reservations:
                 self.waiting_calls[call, key] = Reservation(tokens)
 
@@ -485,10 +486,10 @@ class Budget:
             for name, reservation in islice(self.waiting_calls.items(), MAX_REQUESTED_CALLS):
                 if name not in self.requested_calls:
                     self.requested_calls[name] = None
-                    report.requests[self._key(name)] = reservation.tokens
+                    report.requested_tokens[self._key(name)] = reservation.tokens
         if self.is_timed and self.busy_time.is_idle is not self.busy_time.reported_is_idle:
             report.is_idle = self.busy_time.reported_is_idle = self.busy_time.is_idle
-        return report if report.requests or report.settled or report.is_idle is not None else None
+        return report if report.requested_tokens or report.settled or report.is_idle is not None else None
 
     def next_grants(self) -> dict[str, list[str]]:
         """Return and clear the grants that have not been sent to child runs yet."""

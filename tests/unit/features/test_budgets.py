@@ -386,14 +386,14 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
         assert not budget.reserve(("", node_id), Reservation(5), run_usage=NO_USAGE, added_count=0)
     first_report = budget.next_report()
     assert first_report is not None
-    assert list(first_report.requests) == node_ids[:250]
+    assert list(first_report.requested_tokens) == node_ids[:250]
     assert budget.next_report() is None
     budget.settle(("", "c3"), NO_USAGE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
     budget.apply_grants(["c0", "c1"])
     next_report = budget.next_report()
     assert next_report is not None
-    assert list(next_report.requests) == ["c250", "c251", "c252"]
+    assert list(next_report.requested_tokens) == ["c250", "c251", "c252"]
 
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
@@ -432,7 +432,7 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     assert start_ready_tasks(scheduler) == []
     pending_report = budget.next_report()
     assert pending_report is not None
-    assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
+    assert (list(pending_report.requested_tokens), pending_report.is_idle) == (["a"], True)
     parent_budget = Budget({"calls": 0, "time": Decimal(5)})
     parent_budget.apply_report("sub", pending_report, added_count=0)
     assert list(parent_budget.busy_time.idle_children) == ["sub"]
@@ -451,9 +451,9 @@ def test_grant_for_a_withdrawn_request_is_not_applied_to_the_next_request_of_the
         child_budget.reserve(("", "a"), Reservation(5), run_usage=NO_USAGE, added_count=0)
         return child_budget.next_report()
 
-    assert reserve_and_report() == BudgetReport(requests={"a": 5})
+    assert reserve_and_report() == BudgetReport(requested_tokens={"a": 5})
     child_budget.settle(("", "a"), NO_USAGE)
-    assert reserve_and_report() == BudgetReport(requests={"~1:a": 5}, settled={"a": NO_USAGE})
+    assert reserve_and_report() == BudgetReport(requested_tokens={"~1:a": 5}, settled={"a": NO_USAGE})
     child_budget = budget_from_json(json.loads(json.dumps(child_budget.to_json())))
     child_budget.apply_grants(["a"])
     assert not child_budget.reservations
