@@ -20,7 +20,7 @@ from dagwright.core.boundary.usage_reports import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.pending_activities import PendingCall, decode_pending
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_WITHOUT_RETRY
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_on_this_machine
 
@@ -88,7 +88,7 @@ def _lost_call(activity: PendingActivityInfo, view: "RunView") -> PendingCall:
     is_final = is_last_attempt or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(activity)))
     return PendingCall(
         attempt=activity.attempt,
-        state=LOST_FINAL if is_final else LOST,
+        state=LOST_WITHOUT_RETRY if is_final else LOST,
         next_attempt_at=_times_out_at(activity),
     )
 

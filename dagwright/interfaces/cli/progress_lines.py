@@ -12,7 +12,7 @@ from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.interfaces.cli.node_text import closing_text, explain_failure, local_time, node_tool_text, record_text
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, lost_text
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_WITHOUT_RETRY, lost_text
 from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
 from dagwright.interfaces.cli.round_text import new_round_lines, round_times_of, rounds_of
 
@@ -143,7 +143,7 @@ class LineWriter:
             self._add_line(at, status.value, f"{one_line(task_id)}{tool_suffix}{_end_text(record)}")
 
     def _add_lost_call_line(self, task_id: str, call: PendingCall) -> None:
-        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._written_lost_calls:
+        if call.state not in (LOST, LOST_WITHOUT_RETRY) or (task_id, call.attempt) in self._written_lost_calls:
             return
         self._written_lost_calls.add((task_id, call.attempt))
         now = time.time()

@@ -26,7 +26,7 @@ MAX_INDENT = 8
 
 LOST = "lost"
 """State of a call whose worker died, while the server has not detected this yet. The call will be retried."""
-LOST_FINAL = "lost_final"
+LOST_WITHOUT_RETRY = "lost_without_retry"
 """Like `LOST`, but the call will not be retried: it is a `write` call, or this was its last attempt."""
 
 _STATES_BY_IMPORTANCE = (
@@ -228,7 +228,7 @@ def call_text(call: PendingCall, *, now: float) -> str:
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
         return f"again in {format_elapsed_time(wait_s)}: {explain_failure(call.last_failure or 'it failed')}"
-    if call.state in (LOST, LOST_FINAL):
+    if call.state in (LOST, LOST_WITHOUT_RETRY):
         return f"was running when its worker died; {lost_text(call, now=now)}"
     if call.state == "cancelling":
         return "stopping"

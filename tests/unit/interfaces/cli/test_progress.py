@@ -17,7 +17,7 @@ from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.live_display import LiveDisplay, RunDisplay
 from dagwright.interfaces.cli.progress_lines import LineWriter
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_WITHOUT_RETRY, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
 from tests.support.plan_building import node
 from tests.unit.interfaces.cli.open_requests import open_request
@@ -85,7 +85,7 @@ def test_items_of_a_map_are_shown_as_a_bar_with_remaining_time_and_failures() ->
     assert [(row.name, row.detail) for row in item_rows] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
 
 
-def test_items_of_a_large_map_are_counted_by_batches() -> None:
+def test_items_of_a_large_map_are_counted_when_their_batch_ends() -> None:
     end = MapBatchEnd(NodeStatus.FAILED, {"completed": 100, "skipped": 20, "failed": 6}, error=NodeError("odd", "no"))
     view = view_of(node("fan", for_each=list(range(501))))
     scheduler_of(view).end_map_batch("fan[0-125]", end, at=START + 1)
@@ -134,7 +134,7 @@ def test_display_shows_the_sign_of_each_state_and_escapes_texts() -> None:
     ]
 
 
-def test_display_ends_with_the_last_lines_of_a_running_answer() -> None:
+def test_display_ends_with_the_last_lines_of_the_text_that_a_model_is_writing() -> None:
     live_display = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
     live_display.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
     answer_lines = live_display._last_answer_lines()
@@ -177,7 +177,7 @@ def test_line_writer_writes_each_change_once() -> None:
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
     lines, nodes = WrittenLines(), (node("a"), node("b"))
-    view = view_of(*nodes, pending_calls={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
+    view = view_of(*nodes, pending_calls={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_WITHOUT_RETRY)})
     lines.writer.show(view)
     lines.writer.show(view)
     lines.writer.show(view_of(*nodes, pending_calls={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
