@@ -39,7 +39,7 @@ _RESERVED_NAMES = frozenset(
 
 
 class Operand(ABC):
-    """A value of a condition: the result of a node, an input, or something computed from them."""
+    """A value of a condition: a handle of a result or an input (`plans.handles`), or an expression of such handles."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class Operand(ABC):
     @property
     @abstractmethod
     def _used_handles(self) -> "tuple[Operand, ...]":
-        """The handles from which the value is computed."""
+        """The handles in the expression; for a handle, the handle itself."""
 
     @abstractmethod
     def cel(self) -> str:
@@ -276,7 +276,9 @@ def _check_membership(value: object, values: object) -> None:
     _require(values, _CONTAINER_TYPES, "in")
     container_schema, value_schema = schema_of(values), schema_of(value)
     if "array" not in container_schema.types:
-        _require(value, _TEXT_TYPES, "a key of a dict")
+        if not value_schema.types & _TEXT_TYPES:
+            type_name = format_types(value_schema.types, PYTHON_NAMES)
+            raise TypeError(f"{value!r:.80} is {type_name}, and the keys of a dict are str")
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
     item_schemas = [container_schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
@@ -320,7 +322,7 @@ def _combine(left: Operand, operator: str, right: Operand) -> Condition:
 
 
 def handles_of(value: object) -> tuple[Operand, ...]:
-    """Return the handles from which a value of a condition is computed."""
+    """Return the handles (`plans.handles`) that a value of a condition contains; none for a Python constant."""
     return value._used_handles if isinstance(value, Operand) else ()
 
 
@@ -337,7 +339,7 @@ def _comparable_types(schema: ValueSchema) -> JsonTypes:
 
 
 def _require(value: object, accepted_types: JsonTypes, operator: str) -> None:
-    """Reject a value whose type an operator does not accept.
+    """Reject a value whose type an operator or method does not accept.
 
     Raises:
         TypeError: the value has another type.

@@ -107,7 +107,8 @@ def _parse_query_path(text: str) -> str:
 def get_value(value: Any, path: Path, *, name: str, budget: ComputeBudget | None = None) -> Any:
     """Return the value at a path; for a query the list of all matches, in document order.
 
-    A part in the payload store is returned as a stored value, unless it is small and was projected.
+    A part in the payload store is returned as a stored value. If the run already has the content of a small part (as a
+    `ProjectedPart`), the content is returned.
 
     Args:
         value: any JSON value.
@@ -183,7 +184,7 @@ def _get_step(value: Any, step: str | int, *, location: str) -> Any:
 
 
 def describe_type(value: Any) -> str:
-    """Return the JSON type of a value, with its article."""
+    """Return the JSON type of a value after "a" or "an", such as `a list`; `null` for `None`."""
     if isinstance(value, StoredValue):
         return f"a {value.shape.type}" if value.shape is not None and value.shape.type != "object" else "an object"
     if value is None:

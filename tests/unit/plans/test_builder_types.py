@@ -233,7 +233,7 @@ WRONG_TYPES: list[tuple[Operation, str]] = [
     (lambda sample: sample.lamp["left"].is_in("x"), "'x' is str, and in takes dict or list"),
     (lambda sample: sample.lamp["left"].is_in(["x"]), "is int, and .*'x'.* has str"),
     (lambda sample: sample.articles.contains("x"), "'x' is str, and <handle articles.result: list> has dict"),
-    (lambda sample: sample.lamp.contains(1), "1 is int, and a key of a dict takes str"),
+    (lambda sample: sample.lamp.contains(1), "1 is int, and the keys of a dict are str"),
     (lambda sample: sample.lamp["left"] + "x", r"\+ does not take int and str"),
     (lambda sample: sample.lamp["name"] * 2, r"\* does not take str and int"),
     (lambda sample: ~sample.lamp["left"], "is int, and ~ takes bool"),

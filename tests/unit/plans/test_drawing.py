@@ -70,7 +70,7 @@ def _assert_route_is_clear(layout: Layout, points: Any) -> None:
 
 
 def test_layout_avoids_edge_crossings() -> None:
-    # The edges alternate between two chains.
+    # The chains 0-3-4 and 1-2-5 have no common node. The list names an edge of each chain in turn.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
     for chain in ((0, 3, 4), (1, 2, 5)):
         assert len({layout.boxes[number].y for number in chain}) == 1
