@@ -65,7 +65,7 @@ def _topic(index: int) -> str:
 
 
 def plan_text(shape: Shape) -> str:
-    """Return the plan of a model that follows the prompt."""
+    """Return the plan that a model writes if it follows the prompt."""
     nodes = []
     for index, dependencies in enumerate(shape.dependencies):
         arguments = {"topic": _topic(index)}

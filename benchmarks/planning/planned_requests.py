@@ -35,7 +35,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """The plans of a model for one request.
+    """The plans that a model wrote for one request.
 
     Args:
         attempts: responses of the model; only the last one may have a valid plan.

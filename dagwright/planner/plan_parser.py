@@ -78,7 +78,7 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, allows_inline_agents: 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPlan:
-    """A valid plan of a model.
+    """A valid plan written by a model.
 
     Args:
         planned_nodes: nodes of the plan, ready to run.

@@ -32,7 +32,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.core.name_hints",
         "dagwright.core.validation.validation",
     ),
-    "Plans of models": (
+    "Plans written by models": (
         "dagwright.planner.goal_validation",
         "dagwright.planner.schema",
         "dagwright.planner.plan_parser",

@@ -160,7 +160,7 @@ INLINE_AGENT_HINT = (
 ALLOW_ALL = Policy()
 """The policy of a plan that a person submitted."""
 ASK_FOR_WRITES = Policy((Rule("deny", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
-"""Default policy for plans of models in runs that were started before `ASK_FOR_CHANGES` existed."""
+"""Default policy for plans written by models in runs that were started before `ASK_FOR_CHANGES` existed."""
 ASK_FOR_CHANGES = Policy((Rule("deny", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
 """Default policy for a plan that a model wrote: changing calls need approval, and inline agents are denied."""
 

@@ -106,7 +106,7 @@ def with_accepted_projection(call: CompiledNode, goal: Goal) -> CompiledNode:
 def parser_node(
     node_id: str, call_id: str, goal: Goal, *, call_number: int, replan_context: ReplanContext | None = None
 ) -> CompiledNode:
-    """Build the node that parses the plan of a model.
+    """Build the node that parses a plan written by a model.
 
     Args:
         call_id: ID of the planning call.
