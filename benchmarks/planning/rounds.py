@@ -72,8 +72,8 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionServer:
-    """The server that answers questions, and its only worker."""
+class QuestionSetup:
+    """The only worker, which answers the questions, and its Temporal server and scripted model (`bench`)."""
 
     bench: ModelBench
     worker: KillableWorker
@@ -140,8 +140,8 @@ def _sub_goals(round_number: int) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def serve_questions() -> AsyncIterator[QuestionServer]:
-    """Run a server, one worker and the scripted model inside the block."""
+async def serve_questions() -> AsyncIterator[QuestionSetup]:
+    """Run a Temporal server, one worker and the scripted model inside the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         settings = Settings(state_dir=Path(folder) / "state")
         async with LocalServer(settings).hold() as server, ModelServer(*script()) as model:
@@ -152,7 +152,7 @@ async def serve_questions() -> AsyncIterator[QuestionServer]:
             worker = KillableWorker(command, Path(folder) / "worker.log")
             await worker.start()
             try:
-                yield QuestionServer(ModelBench(client, model, settings), worker)
+                yield QuestionSetup(ModelBench(client, model, settings), worker)
             finally:
                 await worker.kill()
 
@@ -220,24 +220,22 @@ def _activity_times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float]
     return starts, ends
 
 
-async def ask_concurrently(server: QuestionServer, name: str, count: int) -> ConcurrentQuestions:
+async def ask_concurrently(setup: QuestionSetup, name: str, count: int) -> ConcurrentQuestions:
     """Ask many questions concurrently."""
-    started_at, initial_cpu_s = time.monotonic(), server.worker.cpu_s()
-    results = await asyncio.gather(*(ask_question(server.bench, f"{name}-{index}") for index in range(count)))
-    total_s, cpu_s = time.monotonic() - started_at, server.worker.cpu_s() - initial_cpu_s
-    return ConcurrentQuestions(total_s, [duration_s for _, duration_s in results], cpu_s, server.worker.peak_gb())
+    started_at, initial_cpu_s = time.monotonic(), setup.worker.cpu_s()
+    results = await asyncio.gather(*(ask_question(setup.bench, f"{name}-{index}") for index in range(count)))
+    total_s, cpu_s = time.monotonic() - started_at, setup.worker.cpu_s() - initial_cpu_s
+    return ConcurrentQuestions(total_s, [duration_s for _, duration_s in results], cpu_s, setup.worker.peak_gb())
 
 
 async def measure(question_count: int, concurrent_count: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent questions."""
-    async with serve_questions() as server:
-        await ask_question(server.bench, "warm")
-        initial_cpu_s = server.worker.cpu_s()
-        sequential_results = [
-            await ask_question(server.bench, f"question-{number}") for number in range(question_count)
-        ]
-        single_cpu_s = (server.worker.cpu_s() - initial_cpu_s) / question_count
-        batches = [await ask_concurrently(server, f"at-once-{name}", concurrent_count) for name in ("first", "second")]
+    async with serve_questions() as setup:
+        await ask_question(setup.bench, "warm")
+        initial_cpu_s = setup.worker.cpu_s()
+        sequential_results = [await ask_question(setup.bench, f"question-{number}") for number in range(question_count)]
+        single_cpu_s = (setup.worker.cpu_s() - initial_cpu_s) / question_count
+        batches = [await ask_concurrently(setup, f"at-once-{name}", concurrent_count) for name in ("first", "second")]
     return figures_of([gaps for gaps, _ in sequential_results], single_cpu_s, batches)
 
 
@@ -265,14 +263,19 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
         ratio_figure("from the last worker tool to the planner, ms", before_planner, dispatch, goal=GAP_RATIO),
         Figure(title, statistics.median(totals_s), None, unit="s", measured={"samples": totals_s}),
         ratio_figure(
-            f"{title}, CPU time per concurrent question : of a single question, s",
+            f"{title}, CPU time: a concurrent question in relation to a single question, s",
             cpu_s_per_question,
             [single_cpu_s],
             goal=CPU_RATIO,
         ),
-        ratio_figure(f"{title}, slowest : median", slowest, medians, goal=SLOWEST_RATIO),
         ratio_figure(
-            f"{title}, memory after two batches : after one, GB",
+            f"{title}, duration: the slowest question in relation to the median, s",
+            slowest,
+            medians,
+            goal=SLOWEST_RATIO,
+        ),
+        ratio_figure(
+            f"{title}, peak memory: after two batches in relation to one batch, GB",
             [batches[-1].peak_gb],
             [batches[0].peak_gb],
             goal=MEMORY_RATIO,
@@ -280,13 +283,13 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
     ]
 
 
-async def measure_rounds(_: Bench, pair_count: int) -> list[Figure]:
+async def measure_rounds(_: Bench, question_count: int) -> list[Figure]:
     """Measure rounds as a row of `make bench`, with a separate server and worker.
 
     Args:
-        pair_count: number of sequential questions.
+        question_count: number of sequential questions, from the option `--pairs`. A question is not a pair.
     """
-    return await measure(pair_count, AT_ONCE)
+    return await measure(question_count, AT_ONCE)
 
 
 def main(arguments: list[str] | None = None) -> int:
