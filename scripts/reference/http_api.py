@@ -16,7 +16,7 @@ from dagwright.settings import Settings
 from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, section, sentence, table
 
-_LINK = "#{name}"
+_LINK_TEMPLATE = "#{name}"
 _EVENT_TYPES = (
     "NodeEventDocument",
     "RunEventDocument",
@@ -75,7 +75,7 @@ def _parameter_row(parameter: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         code(parameter["name"]),
         parameter["in"],
-        type_name(schema, link=_LINK),
+        type_name(schema, link_template=_LINK_TEMPLATE),
         "yes" if parameter.get("required") else "no",
         _description({**schema, "description": parameter.get("description", "")}),
     )
@@ -100,7 +100,7 @@ def _content(content: Mapping[str, Any]) -> str:
     type_names = [
         _event_stream(description)
         if media_type == "text/event-stream"
-        else type_name(description.get("schema", {}), link=_LINK)
+        else type_name(description.get("schema", {}), link_template=_LINK_TEMPLATE)
         for media_type, description in content.items()
     ]
     return " or ".join(dict.fromkeys(type_names))
@@ -108,7 +108,7 @@ def _content(content: Mapping[str, Any]) -> str:
 
 def _event_stream(content: Mapping[str, Any]) -> str:
     schema = content.get("schema") or content.get("itemSchema") or {}
-    event_type = type_name(schema, link=_LINK)
+    event_type = type_name(schema, link_template=_LINK_TEMPLATE)
     return "event stream" if event_type in ("any JSON", "string") else f"event stream of {event_type}"
 
 
@@ -131,12 +131,12 @@ def _type_section(name: str) -> str:
     schema = _types()[name]
     description = sentence(schema.get("description", ""))
     if "properties" not in schema:
-        return section(name, description, f"One of {type_name(schema, link=_LINK)}.", level=3)
+        return section(name, description, f"One of {type_name(schema, link_template=_LINK_TEMPLATE)}.", level=3)
     required = schema.get("required", ())
     rows = [
         (
             code(field),
-            type_name(field_schema, link=_LINK),
+            type_name(field_schema, link_template=_LINK_TEMPLATE),
             "yes" if field in required else "no",
             _description(field_schema),
         )

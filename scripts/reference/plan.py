@@ -1,4 +1,7 @@
-"""The tables of a plan: fields with types, defaults, descriptions and examples, from the model and its JSON Schema."""
+"""Tables of the reference page about the plan format: types, defaults, descriptions and examples of the fields.
+
+The tables are generated from the Pydantic classes of the plan and their JSON Schema.
+"""
 
 import json
 import re
@@ -32,7 +35,7 @@ _EXAMPLE = re.compile(r"\s+Example: `(?P<example>[^`]+)`\Z")
 
 
 def plan_sections() -> str:
-    """Return a section for each class of a plan.
+    """Return a section for each Pydantic class of the plan format.
 
     Raises:
         ValueError: a field has no description or no example.
@@ -63,7 +66,7 @@ def _rows(document_class: type[BaseModel], path: str) -> Iterator[tuple[str, ...
             raise ValueError(f"{path}: {document_class.__name__}.{name} needs an example at the end of its description")
         yield (
             code(name),
-            type_name(schema, link="#{name}"),
+            type_name(schema, link_template="#{name}"),
             _default(schema, is_required=name in _schema_of(document_class).get("required", ())),
             sentence(_EXAMPLE.sub("", description)),
             code(f"{name}: {example['example']}"),

@@ -93,7 +93,7 @@ def test_constants_are_described_by_the_string_after_them() -> None:
     ],
 )
 def test_types_of_json_schemas_are_named(schema: dict[str, object], name: str) -> None:
-    assert type_name(schema, link="#{name}") == name
+    assert type_name(schema, link_template="#{name}") == name
 
 
 @pytest.mark.parametrize(("name", "schema", "example"), list(examples()))
