@@ -37,6 +37,8 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LOST_RESPONSE = "response to a killed worker"
+_INVALID_RESPONSE = "This is not a plan."
+"""Response of the planner that the call `repair` corrects."""
 _FIRST_ROUND = continue_response(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
 _SECOND_ROUND = continue_response(sub_goal(3, "make_slot", name="c"))
 _DONE_RESPONSE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
@@ -49,8 +51,8 @@ def _plan(folder: Path, limits: RoundsLimits) -> CompiledPlan:
     return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))
 
 
-async def _start(server: LiveServer, folder: Path, *, run_id: str, worker_timeout_s: float = 60.0) -> Handle:
-    plan = _plan(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
+async def _start(server: LiveServer, folder: Path, *, run_id: str, worker_tool_timeout_s: float = 60.0) -> Handle:
+    plan = _plan(folder, RoundsLimits(worker_timeout_s=worker_tool_timeout_s, synthesis="model"))
     return await start_workflow(
         await server.start(),
         RunInput(compiled=plan),
@@ -62,24 +64,24 @@ async def _start(server: LiveServer, folder: Path, *, run_id: str, worker_timeou
 async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
     private_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    # The worker is killed during the model calls with these numbers. The model holds its response until the worker is
-    # dead. The response is `_LOST_RESPONSE` instead of the entry in `script`. The next entry answers the repeated call.
+    # The worker is killed during the model calls with these numbers: the model sends `_LOST_RESPONSE` after the worker
+    # has died. The next entry of the script answers the repeated call.
     release_events = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = [
+        _LOST_RESPONSE,
         "Make them.",
-        "Make them.",
-        _FIRST_ROUND,
-        "No plan.",
-        _FIRST_ROUND,
+        _LOST_RESPONSE,
+        _INVALID_RESPONSE,
+        _LOST_RESPONSE,
         _FIRST_ROUND,
         _SECOND_ROUND,
         _DONE_RESPONSE,
-        "",
+        _LOST_RESPONSE,
         "All made.",
     ]
     steps = [
-        step(_LOST_RESPONSE, release_event=release_events[number]) if number in release_events else words
-        for number, words in enumerate(script)
+        step(response, release_event=release_events[number]) if number in release_events else response
+        for number, response in enumerate(script)
     ]
     points.hold("b")
     async with (
@@ -88,7 +90,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
             private_server.address, folder, environment=model_environment(model), program=SHORT_HEARTBEAT_WORKER
         ) as worker,
     ):
-        handle = await _start(private_server, folder, run_id="killed-in-rounds", worker_timeout_s=15.0)
+        handle = await _start(private_server, folder, run_id="killed-in-rounds", worker_tool_timeout_s=15.0)
 
         async def kill_during_call(number: int) -> None:
             await eventually(lambda: len(model.calls) == number + 1)
@@ -125,7 +127,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     ]
     assert (calls_of(folder)["a"], calls_of(folder)["c"]) == (1, 1)
     # The call in flight was repeated once, or twice if the worker started so slowly that the second attempt was lost
-    # too. Each call is an attempt of the node.
+    # too. An attempt that is lost before it reaches the tool is counted as an attempt, but not as a call.
     assert 2 <= calls_of(folder)["b"] <= document["nodes"]["sg2"]["attempts"] <= 3
     await check_history(await handle.fetch_history())
 

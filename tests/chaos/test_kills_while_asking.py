@@ -1,4 +1,4 @@
-"""Kills of the worker and of the server around an answer: no request, answer or effect is lost or repeated."""
+"""Kills of the worker and the server before and after an answer: no request, answer or effect is lost or repeated."""
 
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
 async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
     private_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
+    # The tool makes its effect and asks. When it is called again with the answer, it only waits at its fault point.
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "tool": "effect_then_ask"}]}
     handle = await start_run(await private_server.start(), plan, run_id="killed-while-a-tool-asks")

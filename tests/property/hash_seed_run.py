@@ -26,7 +26,8 @@ from tests.support.plan_building import check, node, plan_of, started_scheduler
 
 _TOOLS: Mapping[str, ToolDeclaration] = {
     **building.TOOLS,
-    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake", sets="document_node"),
+    # Each call of `make` sets the name `@made` of the session.
+    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake", sets="made"),
     "unmake": ToolDeclaration("unmake", Effects.IDEMPOTENT),
 }
 _NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
@@ -40,7 +41,7 @@ def random_plan(random_source: random.Random) -> dict[str, Any]:
         candidates = ids if random_source.random() < 0.05 else ids[:number]
         needs = random_source.sample(candidates, min(len(candidates), random_source.randint(0, 3)))
         reads = random_source.sample(candidates, min(len(candidates), random_source.randint(0, 2)))
-        document_node = node(
+        raw_node = node(
             name,
             *needs,
             tool=random_source.choice(["any", "single", "pair", "make"]),
@@ -50,10 +51,10 @@ def random_plan(random_source: random.Random) -> dict[str, Any]:
             priority=random_source.randint(1, 5),
         )
         if reads and random_source.random() < 0.3:
-            document_node["when"] = f'nodes["{reads[0]}"].status != "failed"'
+            raw_node["when"] = f'nodes["{reads[0]}"].status != "failed"'
         if random_source.random() < 0.3:
-            document_node |= {"for_each": [3, 1, 2], "key": "k{{item}}", "max_parallel": 2}
-        nodes.append(document_node)
+            raw_node |= {"for_each": [3, 1, 2], "key": "k{{item}}", "max_parallel": 2}
+        nodes.append(raw_node)
     random_source.shuffle(nodes)
     return plan_of(*nodes)
 

@@ -46,21 +46,21 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """Return the node as written in a plan."""
-        document_node: dict[str, Any] = {"id": self.id, "tool": self.tool, "priority": self.priority}
-        document_node["depends_on"] = list(self.needs)
-        document_node["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
-        document_node["arguments"]["text"] = "".join("<{{" + name + ".result}}>" for name in self.reads)
+        raw_node: dict[str, Any] = {"id": self.id, "tool": self.tool, "priority": self.priority}
+        raw_node["depends_on"] = list(self.needs)
+        raw_node["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
+        raw_node["arguments"]["text"] = "".join("<{{" + name + ".result}}>" for name in self.reads)
         if self.reads_missing_key:
-            document_node["arguments"]["missing"] = "{{" + self.reads[0] + ".result.missing}}"
-        document_node["join"] = {"at_least": self.join} if isinstance(self.join, int) else self.join
-        document_node["on_error"] = {"value": f"{self.id}!"} if self.on_error == "value" else self.on_error
+            raw_node["arguments"]["missing"] = "{{" + self.reads[0] + ".result.missing}}"
+        raw_node["join"] = {"at_least": self.join} if isinstance(self.join, int) else self.join
+        raw_node["on_error"] = {"value": f"{self.id}!"} if self.on_error == "value" else self.on_error
         if self.items is not None:
-            document_node |= {"for_each": list(self.items), "key": "{{item}}"}
+            raw_node |= {"for_each": list(self.items), "key": "{{item}}"}
         if self.max_parallel is not None:
-            document_node["max_parallel"] = self.max_parallel
+            raw_node["max_parallel"] = self.max_parallel
         if self.when is not None:
-            document_node["when"] = "1 < 2" if self.when else "1 > 2"
-        return document_node
+            raw_node["when"] = "1 < 2" if self.when else "1 > 2"
+        return raw_node
 
 
 @dataclass

@@ -212,7 +212,7 @@ async def write_after_check(name: Annotated[str, AfterValidator(_wait_and_valida
 
 @tool(effects="idempotent")
 async def effect_then_ask(name: str) -> str:
-    """Make an effect, ask a person for its name, and wait at the fault point after the answer."""
+    """Make an effect and ask a person for its name. The call with the answer only waits at the fault point."""
     if context().checkpoint is None:
         _record_effect(name, has_key=True)
         raise AskPerson(f"What is {name} called?", checkpoint={"made": name})

@@ -133,8 +133,9 @@ async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
         await wait_for_view(runs.client, child.id, lambda view: view.is_closed)
         document = await document_of(child)
-        document_from_history = replace(await view_of(runs, child), closing_document=None, error=None).document()
-        reason = document_from_history["nodes"]["turn1"]["reason"]
+        # Without the document that the run stored at its end, the document is rebuilt from the history.
+        rebuilt_document = replace(await view_of(runs, child), closing_document=None, error=None).document()
+        reason = rebuilt_document["nodes"]["turn1"]["reason"]
         assert reason == "not started: the parent run, which holds the budget, no longer exists"
         assert document["error"]["message"].startswith("'turn1' was skipped: not started: the parent run")
         await check_histories(runs.client, child)
@@ -144,13 +145,14 @@ async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Ser
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
         handle = await runs.start_compiled_plan(plan_with_agents("a", "b"), budget={"calls": 1, "money": "1.00"})
         too_many_reservations = {f"c{number}": 1 for number in range(10_001)}
-        for reservations, settled in (
+        for reservations, usage_of_ended_calls in (
             (too_many_reservations, {}),
             ({"x" * 20_001: 1}, {}),
             ({}, {"c": {"calls": 10**16}}),
             ({}, {"c": {"money": "1e999999"}}),
         ):
-            await handle.signal("budget_report", {"task": "a", "reservations": reservations, "settled": settled})
+            report = {"task": "a", "reservations": reservations, "settled": usage_of_ended_calls}
+            await handle.signal("budget_report", report)
         view = await wait_for_budget_request(runs, handle)
         assert sum(note["code"] == "message_rejected" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})

@@ -90,8 +90,12 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
     assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
-async def test_new_request_during_an_open_request_adds_a_temporal_command_to_history(runs: Runs) -> None:
-    """Without this command, a replay could apply the answer before the request is open."""
+async def test_opening_a_request_while_another_is_open_adds_a_temporal_command_to_history(runs: Runs) -> None:
+    """The history has a command after the second request was opened.
+
+    Without the command, a worker that replays the run could validate the answer to the second request before this
+    request is open, and reject the answer.
+    """
     map_node = tool_node("later", "echo", for_each=[1, 2])
     human_map_node = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
     handle = await runs.start({"nodes": [human_node("first"), map_node, human_map_node]})
@@ -135,7 +139,7 @@ async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> N
     assert bare_document(await ended_document(runs, handle))["nodes"] == {"check": completed_node(_APPROVED)}
 
 
-# Dependents of an answer.
+# Start of the nodes that depend on an answer.
 
 
 _ACTIVITY_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED

@@ -324,5 +324,6 @@ async def test_send_times_of_streamed_chunks_are_recorded() -> None:
         await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
         release_event.set()
         await request
-        complete_times, chunk_times = server.sent_at
-    assert (list(complete_times), len(chunk_times), list(chunk_times)) == ([], 3, sorted(chunk_times))
+        times_of_unstreamed_response, chunk_times = server.sent_at
+    assert list(times_of_unstreamed_response) == []
+    assert (len(chunk_times), list(chunk_times)) == (3, sorted(chunk_times))
