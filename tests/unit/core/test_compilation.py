@@ -47,19 +47,22 @@ FULL_PLAN = plan_of(
     deadline="2h",
     output={"all": ["{{c.result}}", 1]},
 )
+_NODES_WITH_WORKER_TOOL = (0,)
+"""Numbers of the nodes of `FULL_PLAN` whose tool is a worker tool: the node `a`."""
 
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
-    created_plan = compile_plan(check(FULL_PLAN, worker_tool_nodes=[0]))
+    created_plan = compile_plan(check(FULL_PLAN, worker_tool_nodes=_NODES_WITH_WORKER_TOOL))
     # Tools that no node uses are omitted.
     assert created_plan.tools.keys() == {"any"}
-    assert compiled_plan(FULL_PLAN, worker_tool_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
+    decoded_plan = plan_from_json(plan_to_json(created_plan))
+    assert compiled_plan(FULL_PLAN, worker_tool_nodes=_NODES_WITH_WORKER_TOOL) == decoded_plan == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [node.id for node in plan.nodes] == ["a"]
 
 
 def test_compiled_node_has_numbers_of_dependencies_bindings_and_durations_in_seconds() -> None:
-    plan = compiled_plan(FULL_PLAN, worker_tool_nodes=[0])
+    plan = compiled_plan(FULL_PLAN, worker_tool_nodes=_NODES_WITH_WORKER_TOOL)
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",
@@ -181,7 +184,7 @@ def test_pointer_escapes_slashes_and_tildes() -> None:
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
-def test_schemas_of_impure_tools_are_limited_per_tool_and_in_total() -> None:
+def test_schemas_of_tools_are_kept_up_to_a_limit_per_tool_and_in_total_but_never_for_pure_tools() -> None:
     def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 
@@ -228,17 +231,20 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_n
     assert objects[1] == {"id": "b", "tool": "any", "bindings": bindings_by_key, "dependencies": [0]}
 
 
-def test_bindings_are_encoded_as_one_list_if_the_nodes_bind_only_one_argument() -> None:
-    nodes = [CompiledNode(id="a"), *(_bound_node(each, "a") for each in "bc"), _bound_node("d", "on another page")]
+def test_bindings_are_encoded_as_one_list_if_they_all_belong_to_the_same_argument() -> None:
+    # A source on another page of the plan has no number among these nodes, so the binding contains its ID.
+    source_id = "source on another page"
+    nodes = [CompiledNode(id="a"), *(_bound_node(each, "a") for each in "bc"), _bound_node("d", source_id)]
 
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
 
-    assert encoded["each"] == {"id": [*"abcd"], "bindings": {"x": [None, 0, 0, "on another page"]}}
+    assert encoded["each"] == {"id": [*"abcd"], "bindings": {"x": [None, 0, 0, source_id]}}
     assert [repr(each) for each in nodes_from_columns(encoded)] == [repr(node) for node in nodes]
 
 
-def _bound_node(node_id: str, source: str) -> CompiledNode:
-    return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(source, "result"),)),))
+def _bound_node(node_id: str, source_id: str) -> CompiledNode:
+    """Return a node whose argument `x` is the result of another node."""
+    return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(source_id, "result"),)),))
 
 
 def test_value_of_consecutive_nodes_is_encoded_once_with_the_number_of_the_first_node() -> None:
@@ -274,7 +280,7 @@ def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
     assert encoded_sub_plans(nodes) == (0, [])
 
 
-def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
+def test_common_value_is_encoded_once_and_a_column_of_the_caller_replaces_the_values_of_the_nodes() -> None:
     nodes = [CompiledNode("a", tool="any"), CompiledNode("b", tool="any", dependencies=(0,))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "external"]}) == {
