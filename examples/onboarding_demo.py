@@ -55,7 +55,7 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
     # The server keeps running, so that the link to its UI works afterwards.
     with SyncClient.connect(settings=settings, keep_server=True) as client, client.worker(tools=verbs):
         run = client.start(FOLDER / "full.json", run_id=choose_id(client, ID_PREFIX, output), title="Onboard a fund")
-        if (url := run.url()) is not None:
+        if (url := run.ui_url()) is not None:
             output.print(f"Temporal UI: {url}")
         try:
             return run.watch(raise_on_failure=False)
@@ -81,8 +81,8 @@ def _show_result(result: RunResult, output: Output) -> None:
     assert result.ended_at is not None
     duration_s = (result.ended_at - result.started_at).total_seconds()
     output.print(f"{result.run_id}: {result.status.replace('_', ' ')} in {duration_s:.1f} s")
-    for problem in result.problems:
-        output.print(f"failed: {problem}")
+    for failure in result.failures:
+        output.print(f"failed: {failure}")
     if result.output is not None:
         output.print(json.dumps(result.output, ensure_ascii=False, indent=2))
 

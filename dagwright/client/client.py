@@ -246,7 +246,7 @@ class Client:
 
     async def ask(
         self,
-        text: str,
+        request: str,
         *,
         run_id: str | None = None,
         tools: Sequence[ToolSource] = (),
@@ -265,13 +265,13 @@ class Client:
         options = without_none(options)
         self._check_usable()
         toolset = await self._tools.toolset(tools)
-        request = AskStart(text, options)
+        ask_start = AskStart(request, options)
 
         async def prepare(session: StoredSession | None) -> StartRequest:
-            return await asyncio.to_thread(prepare_ask, request, toolset, session)
+            return await asyncio.to_thread(prepare_ask, ask_start, toolset, session)
 
         if (session_id := options.get("session_id")) is not None:
-            return await self._start_turn(session_id, text, prepare, run_id=run_id)
+            return await self._start_turn(session_id, request, prepare, run_id=run_id)
         return await self._start_run(replace(await prepare(None), run_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
@@ -516,13 +516,13 @@ class Client:
     async def _start_turn(
         self,
         session_id: str,
-        text: str,
+        request_text: str,
         prepare: Callable[[StoredSession], Awaitable[StartRequest]],
         *,
         run_id: str | None,
     ) -> Run:
         services = self._services
-        turn = TurnRequest(normalized_session_name(session_id), text, prepare)
+        turn = TurnRequest(normalized_session_name(session_id), request_text, prepare)
         started_run, _ = await start_turn(turn, services.runs, services.sessions, run_id=run_id, on_busy=_wait_silently)
         return self.get_run(started_run.run_id)
 

@@ -5,7 +5,7 @@ gigabytes of results does not fill the memory. A value over the limit raises `Va
 `Run.node` and `Run.nodes` load values of any size, one node at a time.
 
 RunEnded              a run ended without success; `result` is its result
-├── RunFailed         read `problems`, fix their cause, then fork the run
+├── RunFailed         read `failures`, fix their cause, then fork the run
 └── RunCancelled      the run was cancelled
 ValueNotLoaded        read the node alone, or raise the limit
 """
@@ -169,7 +169,7 @@ class RunResult:
 
     Args:
         error: why the run failed; its `node_id` is the node that caused the failure, if any.
-        problems: one for each failed node, also if the run completed with failures; if no node failed, the error of
+        failures: one for each failed node, also if the run completed with failures; if no node failed, the error of
             the run.
         usage: usage of all models that the run and its sub-plans called.
         notes: further information, such as that a value is no longer in the store.
@@ -182,7 +182,7 @@ class RunResult:
     nodes: NodeResults = field(default_factory=lambda: NodeResults({}, run_id=""), repr=False)
     title: str | None = None
     error: Problem | None = None
-    problems: Sequence[Problem] = ()
+    failures: Sequence[Problem] = ()
     usage: Usage = NO_USAGE
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -236,9 +236,9 @@ class RunEnded(DagwrightError):
         self.result = result
 
     @property
-    def problems(self) -> Sequence[Problem]:
-        """Problems of the failed nodes, one for each; if no node failed, the error of the run."""
-        return self.result.problems
+    def failures(self) -> Sequence[Problem]:
+        """Failures of the nodes, one for each failed node; if no node failed, the error of the run."""
+        return self.result.failures
 
 
 class RunFailed(RunEnded):
@@ -286,7 +286,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
         nodes=NodeResults(group_items(nodes), run_id=view.run_id, omitted=omitted),
         title=view.title,
         error=error,
-        problems=_problems_of(nodes, error),
+        failures=_failures_of(nodes, error),
         usage=usage_from_json(parts["usage"]) if parts["usage"] else NO_USAGE,
         started_at=None if view.started_at is None else utc_datetime(view.started_at),
         ended_at=None if view.ended_at is None else utc_datetime(view.ended_at),
@@ -397,13 +397,13 @@ def _mark_if_lost(node: NodeResult, message: str | None) -> NodeResult:
     return replace(node, _value=UnloadedValue(message, str(node._value["preview"])))
 
 
-def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:
-    node_problems = tuple(
+def _failures_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:
+    node_failures = tuple(
         Problem(node.error.code, node.error.message, node_id=name)
         for name, node in nodes.items()
         if node.status is NodeStatus.FAILED and node.error is not None
     )
-    return node_problems or (() if error is None else (error,))
+    return node_failures or (() if error is None else (error,))
 
 
 def _error_of(error: Mapping[str, Any]) -> NodeError:

@@ -115,7 +115,7 @@ class Run:
                 complete.
 
         Raises:
-            RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
+            RunFailed: the run failed; `failures` has the reasons, `result` has the completed nodes.
             RunCancelled: the run was cancelled.
             OptionInvalid: `max_bytes` is negative.
         """
@@ -188,7 +188,7 @@ class Run:
             async for event in events:
                 yield event
 
-    async def url(self) -> str | None:
+    async def ui_url(self) -> str | None:
         """Return the address of the page of the run in the Temporal UI; `None` if no UI is known."""
         view = await self._view()
         return self._services.connection.server.run_url(self._id, execution_id=view.execution_id)

@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 - parts of a run, passed by keyword
         The result of the run, with `.output` and, for example, `.nodes["gross"].result`.
 
     Raises:
-        RunFailed: the run failed; `.problems` has the reasons.
+        RunFailed: the run failed; `.failures` has the reasons.
         RunCancelled: the run was cancelled.
         PlanInvalid: the plan or its inputs are invalid.
         RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.

@@ -101,7 +101,7 @@ class Session:
 
     async def ask(
         self,
-        text: str,
+        request: str,
         *,
         run_id: str | None = None,
         tools: Sequence[ToolSource] = (),
@@ -118,7 +118,7 @@ class Session:
             TurnRejected: the session accepts no more turns, or no worker serves it.
             GoalRejected: the request cannot be planned.
         """
-        return await self._client.ask(text, run_id=run_id, tools=tools, session_id=self._id, **options)
+        return await self._client.ask(request, run_id=run_id, tools=tools, session_id=self._id, **options)
 
     async def start(
         self,

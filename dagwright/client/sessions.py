@@ -96,7 +96,7 @@ class SessionView:
         fields = ("session_id", "workflow_id", "status", "started_at")
         return {
             **{key: document[key] for key in fields},
-            "turns": self.session.omitted_turns + len(turns),
+            "turn_count": self.session.omitted_turns + len(turns),
             "last_request": turns[-1].request if turns else None,
             "last_run_id": turns[-1].run_id if turns else None,
         }

@@ -93,7 +93,7 @@ class SyncRun:
     watch = _blocking_method(Run.watch)
     snapshot = _blocking_method(Run.snapshot)
     document = _blocking_method(Run.document)
-    url = _blocking_method(Run.url)
+    ui_url = _blocking_method(Run.ui_url)
     node = _blocking_method(Run.node)
     feedback = _blocking_method(Run.feedback)
     cancel = _blocking_method(Run.cancel)

@@ -125,7 +125,7 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
     assert session_document["run"]["run_id"] == run_id
     assert session_document["run"]["session_id"] == session_id
     assert [request["request_id"] for request in requests] == ["check"]
-    assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session_id] == [
+    assert [(each["turn_count"], each["last_run_id"]) for each in sessions if each["session_id"] == session_id] == [
         (1, run_id)
     ]
     assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)

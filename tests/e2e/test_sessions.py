@@ -61,7 +61,7 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     ]
     sessions = session_list.check_success().document["sessions"]
     (listed_session,) = [session for session in sessions if session["session_id"] == name]
-    assert listed_session["turns"] == 2
+    assert listed_session["turn_count"] == 2
     assert listed_session["last_request"] == "Add fund accounting too."
     assert listed_session["last_run_id"] == run_id
     assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run_id} == {name}

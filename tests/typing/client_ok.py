@@ -31,7 +31,7 @@ async def work(plan: Plan) -> None:
         try:
             result = await run.result()
         except RunFailed as failed:
-            problems: list[Problem] = [*failed.problems]
+            problems: list[Problem] = [*failed.failures]
             raise DagwrightError(str(problems)) from failed
         assert_type(result, RunResult)
     second_client = await Client.connect()

@@ -262,13 +262,13 @@ async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys
         assert run.watch().output == 4
         assert "completed  lamps  stock" in capsys.readouterr().out
         assert run.draw().status == "completed"
-        assert f"/workflows/{run_id}/" in (run.url() or "")
+        assert f"/workflows/{run_id}/" in (run.ui_url() or "")
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(run_id).status() == "completed"
         failing_run = client.start({"nodes": [call_node("a", "give_up", item="lamp")]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
             failing_run.result()
-        assert [problem.node_id for problem in error.value.problems] == ["a"]
+        assert [problem.node_id for problem in error.value.failures] == ["a"]
     with pytest.raises(ClientClosed, match=r"the client is closed: connect again with SyncClient\.connect\(\)"):
         run.status()

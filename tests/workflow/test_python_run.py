@@ -95,7 +95,7 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
     failed_run = await python_runs.start(plan_of(call_node("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
         await failed_run.result()
-    [problem] = failure.value.problems
+    [problem] = failure.value.failures
     assert (problem.node_id, problem.message) == ("b", "out of stock")
     assert failure.value.result.nodes["a"].result == {"x": 1}
     failed_result = await failed_run.result(raise_on_failure=False)
@@ -105,7 +105,7 @@ async def test_result_of_a_failed_or_cancelled_run_raises(python_runs: PythonRun
         await run_without_output.result()
     partial_result = await (await python_runs.start(plan_of(call_node("a", "echo", x=1), failing_node))).result()
     expected = (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
-    assert (partial_result.status, [problem.node_id for problem in partial_result.problems]) == expected
+    assert (partial_result.status, [problem.node_id for problem in partial_result.failures]) == expected
     run = await python_runs.start(plan_of(call_node("a", "hold", name=gate.name)))
     await gate.wait_for_call()
     assert await run.status() == RunStatus.RUNNING
@@ -276,7 +276,7 @@ async def test_explanation_of_a_blocked_node_names_its_failed_dependency(python_
 async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> None:
     run = python_runs.handle_of("unknown-run")
     methods: Sequence[Callable[[], Awaitable[object]]] = (
-        *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
+        *(run.status, run.result, run.watch, run.snapshot, run.document, run.ui_url, lambda: run.node("a")),
         *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
         *(run.pause, run.resume, lambda: run.cancel_node("a"), lambda: run.cancel_node("a/b"), lambda: run.retry("a")),
         *(lambda: run.set_result("a", 1), lambda: run.add_nodes([call_node("b", "plus", left=1, right=2)])),

@@ -75,7 +75,9 @@ def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, out
     for entry in (view.to_list_entry() for view in views):
         start_text = local_date_time(parse_time(entry["started_at"])) if entry["started_at"] else ""
         request = Text(one_line(entry["last_request"] or "", limit=60))
-        table.add_row(Text(one_line(entry["session_id"])), entry["status"], f"{entry['turns']:,}", request, start_text)
+        table.add_row(
+            Text(one_line(entry["session_id"])), entry["status"], f"{entry['turn_count']:,}", request, start_text
+        )
     output.show(table)
 
 

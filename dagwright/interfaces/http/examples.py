@@ -129,7 +129,7 @@ SESSIONS: Example = {
             "session_id": "main",
             "status": "idle",
             "started_at": _TIME,
-            "turns": 1,
+            "turn_count": 1,
             "last_request": "Double 21.",
             "last_run_id": "run-1",
         }

@@ -119,7 +119,7 @@ class SessionListItem(OpenModel):
 
     session_id: str
     status: str
-    turns: int
+    turn_count: int
     last_request: str | None = None
 
 

@@ -64,7 +64,7 @@ _RESULT: Final = {
         "node_counts": {"type": "object", "description": "State -> number of nodes, without items."},
         "failures": {"type": "array", "description": "Failed nodes: `node_id`, `code` and `message`."},
         "error": {"type": "object", "description": "Error of a failed run: `code`, `message` and `node_id`."},
-        "notes": {"type": "array", "description": "Notes about the run, such as the reason why it waits."},
+        "notes": {"type": "array", "description": "Notes about the run: `code`, `message` and `node_id`."},
         "waiting_for": {"type": "array", "description": f"Open requests to people; {ANSWER_FEEDBACK} answers them."},
     },
     "required": ["message"],

@@ -78,7 +78,7 @@ def run_result(
     if document["waiting_for"]:
         content["waiting_for"] = [*document["waiting_for"]]
     if document["notes"]:
-        content["notes"] = [note.get("message") for note in document["notes"][:_MAX_SHOWN_NOTES]]
+        content["notes"] = [*document["notes"][:_MAX_SHOWN_NOTES]]
     return result_of(content, is_error=status in _ERROR_STATUSES)
 
 

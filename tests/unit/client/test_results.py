@@ -106,8 +106,8 @@ async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
     result = await read_result(replace(view, status="failed"), MemoryStore())
     with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as caught:
         result.raise_on_failure()
-    problems = [(problem.node_id, problem.code) for problem in caught.value.problems]
-    assert problems == [("a", "tool_failed"), ("b", "tool_failed")]
+    failures = [(failure.node_id, failure.code) for failure in caught.value.failures]
+    assert failures == [("a", "tool_failed"), ("b", "tool_failed")]
     assert result.nodes["c"].blocked_by == ("a", "b")
     assert pickle.loads(pickle.dumps(caught.value)).result.status == RunStatus.FAILED
     with pytest.raises(RunCancelled, match="was cancelled"):
