@@ -234,25 +234,25 @@ def goal_from_document(
         PlanInvalid: the document or the request in it is invalid.
     """
     profile = document.get("profile", "plan")
-    maximum_counts, problems = _maximum_counts(document, profile)
+    maximums, problems = _max_repairs_and_replans(document, profile)
     problems = [*_field_problems(document, profile), *problems]
     config = ModelConfig()
     try:
         config = model_config_from_json(document.get("config", {}))
     except ValueError as error:
         problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
-    names, turns, confidence = _session_fields(document, context or {}, problems)
+    entities, turns, confidence = _session_fields(document, context or {}, problems)
     if problems:
         raise PlanInvalid(problems)
     options = PlanningOptions(
         config,
-        1 + maximum_counts["max_repairs"],
-        maximum_counts["max_replans"],
+        1 + maximums["max_repairs"],
+        maximums["max_replans"],
         approve_plan=document.get("approve_plan", False),
         plan_only=document.get("plan_only", False),
         policy=policy,
         profile=profile,
-        context=names,
+        context=entities,
         turns=turns,
         confidence=confidence,
     )
@@ -272,6 +272,7 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
         if not isinstance(document.get(name, False), bool):
             yield Problem("invalid_field", f"{name} must be true or false", pointer(name))
     if profile not in PROFILES:
+        # The profile `rounds` is valid, too, but `rounds_start` handles its requests, so they never get here.
         yield Problem("invalid_field", f"profile must be {', '.join(PROFILES)} or rounds", pointer("profile"))
     if profile != "intents":
         for name in _INTENTS_FIELDS:
@@ -279,31 +280,32 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
                 yield Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
 
 
-def _maximum_counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
-    """Return the maximum numbers of repairs and replans of a request, and the problems of these numbers."""
+def _max_repairs_and_replans(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
+    """Return the values of `max_repairs` and `max_replans` in a request, or their defaults, and the problems of these
+    values."""
     defaults_and_limits = {
         "max_repairs": (DEFAULT_MAX_PLANS - 1, PLANS_LIMIT - 1),
         "max_replans": (0, 0) if profile == "intents" else (DEFAULT_MAX_REPLANS, REPLANS_LIMIT),
     }
-    maximum_counts = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
+    maximums = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
     problems = [
         Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
         for name, (_, limit) in defaults_and_limits.items()
-        if type(maximum_counts[name]) is not int or not 0 <= maximum_counts[name] <= limit
+        if type(maximums[name]) is not int or not 0 <= maximums[name] <= limit
     ]
-    return maximum_counts, problems
+    return maximums, problems
 
 
 def _session_fields(
     document: Mapping[str, Any], context: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str], float | None]:
-    """Return the named entities, the earlier turns and the confidence of a request; append problems to `problems`."""
-    names: Mapping[str, Mapping[str, Any]] = {}
+    """Return the entities by name, the earlier turns and the confidence of a request; append problems to `problems`."""
+    entities: Mapping[str, Mapping[str, Any]] = {}
     turns: Sequence[str] = ()
     confidence = None
     try:
         goal_context = document.get("context", {})
-        names = context_from_json({**context, **goal_context} if isinstance(goal_context, Mapping) else goal_context)
+        entities = context_from_json({**context, **goal_context} if isinstance(goal_context, Mapping) else goal_context)
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("context")))
     try:
@@ -315,4 +317,4 @@ def _session_fields(
         turns = requested_turns
     else:
         problems.append(Problem("invalid_field", "turns must be a list of strings", pointer("turns")))
-    return names, turns, confidence
+    return entities, turns, confidence

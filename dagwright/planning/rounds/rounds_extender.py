@@ -53,7 +53,7 @@ from dagwright.planning.rounds.rounds_spec import (
     is_reserved,
 )
 from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
-from dagwright.planning.rounds.state_text import format_caveats, gap_lines, state_message
+from dagwright.planning.rounds.state_text import format_caveats, lines_of_missing_results, state_message
 from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ class Rounds:
         abandoned_ids: Sequence[str],
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` if the run already has this output."""
-        output = assembled_output(inputs, rounds_state, gap_lines(rounds_state.gaps(inputs), stop_error))
+        missing_lines = lines_of_missing_results(rounds_state.incomplete_sub_goals(inputs), stop_error)
+        output = assembled_output(inputs, rounds_state, missing_lines)
         if tuple(rounds_state.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(rounds_state, output=output, abandoned_ids=abandoned_ids)

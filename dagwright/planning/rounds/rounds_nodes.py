@@ -226,25 +226,25 @@ def output_of_answer() -> Output:
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
 
 
-def assembled_output(inputs: Mapping[str, Input], rounds_state: "RoundsState", gaps: Sequence[str]) -> Output:
+def assembled_output(inputs: Mapping[str, Input], rounds_state: "RoundsState", missing_lines: Sequence[str]) -> Output:
     """Return the output of a run whose answer is assembled: the slots in order, followed by missing information.
 
     A single slot is the output itself. With several slots, texts stay as they are, and each other value is preceded by
     its name.
 
     Args:
-        gaps: missing information, as lines of Markdown.
+        missing_lines: lines of Markdown about missing results.
     """
     named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
-    if len(named_refs) == 1 and not gaps:
+    if len(named_refs) == 1 and not missing_lines:
         return None, (((), (_slot_reference(named_refs[0][1]),)),)
     parts: list[TemplatePart] = []
     for name, ref in named_refs:
         if parts:
             parts.append("\n\n")
         parts += _slot_parts(name, ref, rounds_state)
-    if gaps:
-        parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in gaps))
+    if missing_lines:
+        parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in missing_lines))
     return None, (((), _join_texts(parts)),)
 
 

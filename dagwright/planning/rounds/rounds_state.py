@@ -281,8 +281,8 @@ class RoundsState:
             for slot in progress.slots
         }
 
-    def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
-        """Return the gaps of an answer made of `inputs`.
+    def incomplete_sub_goals(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
+        """Return the sub-goals whose results are missing, at least in part, in an answer made of `inputs`.
 
         These are the partial sub-goals that the inputs depend on, and the deliverables that failed or did not start.
         """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 STATE_BYTES = 64 * 1024
 """Limit for the sub-goals in one call, as JSON. Over the limit, the oldest sub-goals are shortened."""
-REASONS_BYTES = 8 * 1024
-"""Limit for the planner's reasons, as JSON."""
+ALL_REASONS_BYTES = 8 * 1024
+"""Limit for the JSON of all reasons of the planner in one call."""
 SLOTS_BYTES = 40_000
 """Limit for the JSON of all slots in one call."""
 MAX_SLOT_BYTES = 4_000
@@ -33,12 +33,12 @@ MIN_SLOT_BYTES = 200
 MAX_MESSAGE_CHARACTERS = 1_000
 """Limit for a message or an error of a worker tool."""
 _PARAMS_BYTES = 1_000
-_REASON_BYTES = 800
+_ONE_REASON_BYTES = 800
 _BRIEF_DESCRIPTION_BYTES = 60
 _BRIEF_SLOTS = 10
 _CONTROL_CHARACTERS = re.compile("[\x00-\x1f]")
 MAX_CAVEATS = 40
-"""Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
+"""Maximum number of partial, failed or never started sub-goals in the prompt of the answer, or in its text."""
 
 
 def state_message(rounds_state: "RoundsState", *, round_number: int) -> str:
@@ -83,9 +83,9 @@ def _reasons(rounds_state: "RoundsState") -> Iterator[str]:
     }
     lines = []
     for call in accepted_calls.values():
-        text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
+        text = cut_bytes(one_line(call.reasoning), max_bytes=_ONE_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
-    entries = [line for line in shorten_oldest([(line, "") for line in lines], max_bytes=REASONS_BYTES) if line]
+    entries = [line for line in shorten_oldest([(line, "") for line in lines], max_bytes=ALL_REASONS_BYTES) if line]
     if entries:
         yield "Your reasoning in earlier rounds:"
         yield from entries
@@ -172,12 +172,12 @@ def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
 
 
 def _pending_sub_goal(progress: "SubGoalProgress", rounds_state: "RoundsState") -> dict[str, Any]:
-    missing_sources = [
+    unfinished_sources = [
         source
         for source in progress.sub_goal.sources
         if source in rounds_state.sub_goals and not rounds_state.sub_goals[source].is_done
     ]
-    entries = [{"sub_goal": source, "status": rounds_state.sub_goals[source].status} for source in missing_sources]
+    entries = [{"sub_goal": source, "status": rounds_state.sub_goals[source].status} for source in unfinished_sources]
     return {**_common_fields(progress), "waits_for": entries}
 
 
@@ -216,7 +216,7 @@ def _shorten(value: Any, *, max_bytes: int) -> Any:
     }
 
 
-# Caveats and gaps for the answer.
+# Missing information: caveats for the model that writes the answer, or lines of an answer assembled without a model.
 
 
 def format_caveats(rounds_state: "RoundsState", stop_error: NodeError | None) -> str:
@@ -225,9 +225,9 @@ def format_caveats(rounds_state: "RoundsState", stop_error: NodeError | None) ->
     Args:
         stop_error: why the planner did not finish; `None` if it finished.
     """
-    entries = [line for progress in rounds_state.sub_goals.values() if (line := _caveat(progress)) is not None]
-    lines = [f"- {json_line(line)}" for line in entries[:MAX_CAVEATS]]
-    if (omitted_count := len(entries) - MAX_CAVEATS) > 0:
+    caveats = [caveat for progress in rounds_state.sub_goals.values() if (caveat := _caveat(progress)) is not None]
+    lines = [f"- {json_line(caveat)}" for caveat in caveats[:MAX_CAVEATS]]
+    if (omitted_count := len(caveats) - MAX_CAVEATS) > 0:
         lines.append(f"- and {omitted_count} more")
     stop_lines = [_stop_line(stop_error)] if stop_error is not None else []
     return "\n".join([*stop_lines, *(["Incomplete findings:", *lines] if lines else [])])
@@ -239,19 +239,24 @@ def _stop_line(stop_error: NodeError) -> str:
     return f"The work ended early: {json_line(_cut(stop_error.message))}.\nAnswer from the findings."
 
 
-def gap_lines(gaps: "Sequence[SubGoalProgress]", stop_error: NodeError | None) -> Sequence[str]:
-    """Return a line for an early end of the planner, and a line for each gap of an assembled answer.
+def lines_of_missing_results(
+    incomplete_sub_goals: "Sequence[SubGoalProgress]", stop_error: NodeError | None
+) -> Sequence[str]:
+    """Return the lines about missing results in an answer that is assembled without a model.
+
+    There is one line if the planner did not finish, and one line for each incomplete sub-goal.
 
     Args:
+        incomplete_sub_goals: the result of `RoundsState.incomplete_sub_goals`.
         stop_error: why the planner did not finish; `None` if it finished.
     """
     lines = [f"The work ended early: {_short_line(stop_error.message)}"] if stop_error is not None else []
-    for progress in gaps[:MAX_CAVEATS]:
+    for progress in incomplete_sub_goals[:MAX_CAVEATS]:
         status = "not started" if progress.status == "pending" else progress.status
         reason = progress.message if progress.status == "partial" else progress.error
         title = _short_line(progress.sub_goal.description or progress.sub_goal.worker)
         lines.append(f"{title}: {status}{f': {_short_line(reason)}' if reason else ''}")
-    if (omitted_count := len(gaps) - MAX_CAVEATS) > 0:
+    if (omitted_count := len(incomplete_sub_goals) - MAX_CAVEATS) > 0:
         lines.append(f"and {omitted_count} more")
     return lines
 
