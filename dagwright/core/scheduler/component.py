@@ -240,8 +240,8 @@ class NodeResolver:
         """Return whether the call with this result may have changed external state."""
         return True
 
-    def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
-        """Return a text for users that explains the use of a lookup's value; empty if the use is unknown."""
+    def describe_use(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
+        """Return a sentence for users about the use of a lookup's value; empty if the use is unknown."""
         return ""
 
     def entities_in_call(

@@ -116,8 +116,8 @@ class RequestOpener:
         except BadQuestion as error:
             return error.error
         if state.plan.nodes[ref.node].kind == "lookup":
-            context = state.options.resolver.request_context(state.plan, task_id)
-            question["prompt"] = f"{question['prompt']} {context}" if context else question["prompt"]
+            use_text = state.options.resolver.describe_use(state.plan, task_id)
+            question["prompt"] = f"{question['prompt']} {use_text}" if use_text else question["prompt"]
         return self.open(ref, question, purpose="raised", at=at, checkpoint=raised_question.checkpoint)
 
     def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:

@@ -1,4 +1,7 @@
-"""Entity resolver: the find tool of the plan's resolver finds each entity; the bind tool binds all entities."""
+"""Behaviour of lookup nodes: nodes that call the find tool or the bind tool of a resolver.
+
+The declaration `Resolver` names both tools. The find tool finds one entity; the bind tool binds all found entities.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,10 +25,10 @@ from dagwright.features.lookups.uses import use_of_lookup
 
 
 class EntityResolver(NodeResolver):
-    """Resolution of the entities that a plan names.
+    """Behaviour of the lookup nodes of a plan.
 
     Args:
-        resolver: resolver that the tools of the plan declare.
+        resolver: declaration of the find tool, the bind tool and the entity types.
         known_entities: lookup resolved before the run -> its entity, in the form that the find tool returns.
     """
 
@@ -55,8 +58,8 @@ class EntityResolver(NodeResolver):
         """Return whether the call of the bind tool created an entity."""
         return has_created_entity(result)
 
-    def request_context(self, plan: CompiledPlan, task_id: str) -> str:
-        """Return a sentence with the calls that need the entity."""
+    def describe_use(self, plan: CompiledPlan, task_id: str) -> str:
+        """Return a sentence about the calls that need the entity of a lookup; empty if no such call is found."""
         return use_of_lookup(plan, task_id) or ""
 
     def entities_in_call(
