@@ -38,7 +38,7 @@ _JOINS = get_args(get_args(Join)[0])
 _DEFAULT_JOIN = CompiledNode("").join
 """The object that all nodes with the default join share."""
 _REFERENCE_FIELDS = get_args(Field)
-_STEP_TYPES = frozenset({str, int})
+_PATH_STEP_TYPES = frozenset({str, int})
 
 
 def compiled_plan_problem(plan: CompiledPlan) -> str | None:
@@ -78,6 +78,7 @@ def _wrong_type(node: CompiledNode) -> str | None:
 
 def _node_problem(node: CompiledNode, ids: Collection[str]) -> str | None:
     if node.join is not _DEFAULT_JOIN:
+        # A join is a kind and exactly one count.
         kind, *counts = node.join
         if kind not in _JOINS or [type(count) for count in counts] != [int]:
             return "its 'join' is invalid"
@@ -152,4 +153,4 @@ def _is_path(path: Any) -> bool:
         except ValueError:
             return False
         return True
-    return isinstance(path, tuple) and _STEP_TYPES.issuperset(map(type, path))
+    return isinstance(path, tuple) and _PATH_STEP_TYPES.issuperset(map(type, path))

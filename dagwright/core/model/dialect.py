@@ -59,7 +59,7 @@ class Dialect(DescribedEnum):
         "`node-0`, `node-1`, …",
     )
     NESTFUL = ("nestful", '`[{"name", "arguments", "label"}]`', "`name`, as a tool", "the labels")
-    LLMCOMPILER = ("llmcompiler", 'a text with lines `1. tool("text")`', "the call", "`1`, `2`, … as written")
+    LLMCOMPILER = ("llmcompiler", 'a text with lines `1. tool("text")`', "the call", "the number that starts each line")
     REWOO = ("rewoo", "a text with lines `#E1 = Tool[input]`", "`Tool`", "`E1`, `E2`, …")
 
 
