@@ -49,7 +49,8 @@ class _NullIfUndecodable(PayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         try:
             return self._inner.from_payloads(payloads, type_hints)
-        # A converter raises the exceptions of its parser; the message of the failure is enough without its details.
+        # The type of the exception depends on the converter. Null can replace the details of a failure, because the
+        # failure keeps its message.
         except Exception:
             return [None] * len(payloads)
 
@@ -72,15 +73,15 @@ _CONVERTERS_BY_ENCODING = PydanticPayloadConverter().converters
 class _RawIfUndecodable(PayloadConverter):
     """Mix-in of payload converters: if one of several untyped arguments cannot be decoded, all arguments stay raw.
 
-    The SDK decodes the arguments of undeclared signals before any code of Dagwright runs, and would retry a failure
-    without end.
+    The SDK decodes the arguments of undeclared signals before any code of Dagwright runs. If the converter raised an
+    error there, the SDK would retry the workflow task without end.
     """
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Return the values of payloads."""
         try:
             return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # implemented by the other base class
-        # A converter raises the exceptions of its parser.
+        # The type of the exception depends on the converter.
         except Exception:
             if type_hints is not None or len(payloads) < 2:
                 raise
@@ -118,8 +119,9 @@ data_converter: DataConverter = _ContextFreeDataConverter(
 def compose_converter(converter: DataConverter | None) -> DataConverter:
     """Return a data converter that Dagwright can use and that behaves as `converter`.
 
-    The classes, the codec and the external storage of `converter` are kept, but they no longer raise for payloads and
-    failures that they cannot decode. Default classes of the SDK are replaced with Dagwright's classes.
+    The codec and the external storage of `converter` stay as they are. Its payload and failure converter classes are
+    replaced: a default class of the SDK with a class of Dagwright, and any other class with a subclass of itself. The
+    new classes no longer raise for payloads and failures that would block a workflow.
 
     Raises:
         ConverterUnusable: `converter` does not encode JSON values as `json/plain`.
@@ -141,7 +143,7 @@ def _tolerant_payloads(converter_class: type[PayloadConverter]) -> type[PayloadC
     if issubclass(converter_class, _RawIfUndecodable):
         return converter_class
 
-    class _TolerantPayloads(_RawIfUndecodable, converter_class):  # type: ignore[valid-type, misc] # the base is a value
+    class _TolerantPayloads(_RawIfUndecodable, converter_class):  # type: ignore[valid-type, misc] # the base class is a variable
         pass
 
     return _TolerantPayloads
@@ -153,7 +155,7 @@ def _tolerant_failures(converter_class: type[FailureConverter]) -> type[FailureC
     if issubclass(converter_class, _TolerantDetails):
         return converter_class
 
-    class _TolerantFailures(_TolerantDetails, converter_class):  # type: ignore[valid-type, misc] # the base is a value
+    class _TolerantFailures(_TolerantDetails, converter_class):  # type: ignore[valid-type, misc] # the base class is a variable
         pass
 
     return _TolerantFailures
@@ -197,7 +199,7 @@ async def decode_payloads(message: Message, converter: DataConverter) -> None:
     for payload in _payloads_of(message):
         try:
             (value,) = await converter.decode([payload], [RawValue])
-        # A codec raises the exceptions of its library.
+        # The type of the exception depends on the codec.
         except Exception:
             continue
         payload.CopyFrom(cast("RawValue", value).payload)
