@@ -111,7 +111,7 @@ class Worker:
             stack.enter_context(self._client._register_toolset(toolset, self._close))
             capacity = capacity_of(self._settings)
             await stack.enter_async_context(serving(temporal_client, toolset, task_queue=task_queue, capacity=capacity))
-            await stack.enter_async_context(running_task(self._report_end_of_loop()))
+            await stack.enter_async_context(running_task(self._log_if_loop_ends()))
             self._exit_stack = stack.pop_all()
         self._close_event.clear()
         self._queues = tuple(dict.fromkeys([task_queue, *toolset.user_queues]))
@@ -149,8 +149,12 @@ class Worker:
             for task in wait_tasks:
                 task.cancel()
 
-    async def _report_end_of_loop(self) -> None:
-        """Log that the program ends without closing the worker: Temporal's SDK then waits for its polls forever."""
+    async def _log_if_loop_ends(self) -> None:
+        """Wait until this task is cancelled, and log an error if the worker is still open then.
+
+        In this case, the event loop is ending although the program has not closed the worker. Temporal's SDK would then
+        wait for its polls forever.
+        """
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
