@@ -28,7 +28,11 @@ _LOCALHOST = "127.0.0.1"
 
 
 def roles_of(text: str) -> list[WorkerRole]:
-    """Return the roles of `4` equal workers, or of `2+2` workers for workflows and for tools, alternately."""
+    """Return a role for each worker that a text such as `4` or `2+2` asks for.
+
+    `4` means four workers with all roles. `2+2` means two workers for workflows and two for tools; the two roles
+    alternate in the list.
+    """
     workflow_count, separator, tool_count = text.partition("+")
     if not separator:
         return ["all"] * int(workflow_count)
@@ -71,7 +75,7 @@ def _networks(stack: ExitStack, count: int) -> tuple[list[WorkerNetwork], str]:
 
 def _cost_table(costs: list[Cost]) -> str:
     lines = [
-        "| workers | nodes per second | CPU time per node: workers | server | database | share of the calls |",
+        "| workers | nodes per second | CPU time per node: workers | server | database | share of calls per worker |",
         "| -- | -- | -- | -- | -- | -- |",
     ]
     for cost in costs:
