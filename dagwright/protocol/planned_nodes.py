@@ -23,7 +23,7 @@ from dagwright.features.commands.steering import (
     UnparsedCommand,
     rejection_of_node_commands,
 )
-from dagwright.features.plan_edits.node_additions import add_early_nodes
+from dagwright.features.plan_edits.node_additions import add_nodes_of_unfinished_plan
 from dagwright.features.plan_extension.extender import StreamingExtender
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, role_of
 from dagwright.protocol.messages import MessageInvalid
@@ -84,7 +84,7 @@ class AddPlannedNodes:
             ComputeBudgetExceeded: the compute budget of the activation is used up; nothing has changed.
         """
         if self.extension is not None:
-            add_early_nodes(scheduler, self.extension, at=at)
+            add_nodes_of_unfinished_plan(scheduler, self.extension, at=at)
         scheduler.features.extension.stream_progress[self.call] = (self.attempt, self.reported_count)
 
 

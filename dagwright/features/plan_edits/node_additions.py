@@ -22,8 +22,8 @@ def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, actor: Actor, *
     scheduler.propagate(at)
 
 
-def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: float) -> None:
-    """Add nodes of a plan that is still being written.
+def add_nodes_of_unfinished_plan(scheduler: "Scheduler[Any]", extension: Extension, *, at: float) -> None:
+    """Add nodes of a plan that a model is still writing.
 
     Raises:
         ComputeBudgetExceeded: the remaining budget is too small; nothing was changed.

@@ -18,7 +18,7 @@ from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, apply_command
-from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
+from dagwright.features.plan_edits.node_additions import add_nodes, add_nodes_of_unfinished_plan
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
@@ -58,7 +58,7 @@ def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunSchedule
 
 
 def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
-    """Return a run in which all ready nodes have started, and the first node has completed with 20 tokens."""
+    """Start as many ready nodes as the budget admits, complete the first node with 20 tokens, and return the run."""
     scheduler = run_of(*nodes, budget=budget, **fields)
     first_task, *_ = start_ready_tasks(scheduler)
     scheduler.complete(first_task.id, 1, at=1.0, attempt=attempt_using(20))
@@ -93,8 +93,9 @@ def test_one_request_asks_for_more_budget_and_all_waiting_calls_continue() -> No
     assert start_ready_tasks(scheduler) == []
     (request,) = open_requests(scheduler).values()
     prompt = "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or should it finish now?"
-    empty_fields = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
-    assert request.to_json("w1") | {"schema": None, "opened_at": None} == empty_fields | {
+    # `schema` and `opened_at` are not compared.
+    null_fields = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
+    assert request.to_json("w1") | {"schema": None, "opened_at": None} == null_fields | {
         **{"request_id": "budget", "type": "INFORMATION", "prompt": prompt, "run_id": "w1", "purpose": "budget"},
         **{"multiple": False, "allow_text": False},
     }
@@ -120,7 +121,7 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
 
-def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan_of_the_model() -> None:
+def test_non_interactive_run_finishes_by_itself_but_still_reads_a_plan_that_a_model_has_written() -> None:
     nodes = (model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]))
     scheduler = partly_spent_run(*nodes, budget=Budget({"calls": 1}, "finish"))
     assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
@@ -155,11 +156,11 @@ def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
 
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
-    """Add nodes to a run, as if a model wrote them into its plan during the run."""
+    """Add nodes to a run, as if a model were writing a plan with these nodes."""
     new_nodes = compiled_plan(plan_of(*nodes), tools=ALL_TOOLS).nodes
     base = scheduler.plan.visible_count
     shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]
-    add_early_nodes(scheduler, Extension(base, shifted_nodes, ALL_TOOLS), at=1.0)
+    add_nodes_of_unfinished_plan(scheduler, Extension(base, shifted_nodes, ALL_TOOLS), at=1.0)
 
 
 def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish() -> None:
@@ -207,7 +208,7 @@ def test_run_that_has_used_its_time_starts_no_node_until_a_person_adds_time_or_f
     assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
-def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
+def test_while_a_request_is_open_time_counts_only_as_long_as_a_call_runs() -> None:
     scheduler = run_of(
         node("ask", human=HUMAN), node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish")
     )
@@ -254,7 +255,7 @@ def test_budget_request_closes_when_no_call_waits_and_request_ids_are_unique() -
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
-_AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
+_AMOUNT = "an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
         ({"time": "5m"}, "time is not limited in this run; the run limits tokens, calls"),
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
         ({"token": 5}, "did you mean 'tokens'?"),
-        ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),
+        ({"money": "much"}, f"money must be {_AMOUNT}, not 'much'"),
         ({"finish": True, "tokens": 5}, "'finish' must be true and the only key"),
         ({"finish": False}, "'finish' must be true and the only key"),
     ],
@@ -338,10 +339,11 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
 
 
-def test_usage_of_a_grandchild_run_without_a_final_report_counts_after_the_child_run_ends() -> None:
+def test_reported_usage_of_a_grandchild_run_still_counts_after_the_child_run_ends() -> None:
     budget = Budget({"calls": 3})
     usage: dict[str, Usage | None] = {name: Usage(calls=1) for name in ("4:deep/turn1", "4:deep/turn2", "turn1")}
     budget.apply_report("sub", BudgetReport({}, usage), added_count=0)
+    # The grandchild run `deep` sent no final report, so the final usage of the child run has only one of three calls.
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_count=0) == ["calls"]
     budget.raise_limits({"calls": 1})
@@ -370,7 +372,8 @@ def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)
-    # The usage of two attempts counts. The conversation has only the messages of the last attempt.
+    # Two attempts use 2,000 tokens together. The stored conversation has only the 1,000 tokens of the last attempt, so
+    # the estimate of `turn2` is 1,000 tokens and its `max_tokens`.
     response_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
     scheduler.complete("turn1", response_of_turn, at=1.0, attempt=attempt_using(2_000))
     start_ready_tasks(scheduler)
@@ -414,7 +417,8 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
     scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_count=0, at=10.0)
     assert start_ready_tasks(scheduler, at=10.0) == []
-    assert "before_s" not in budget.busy_time.to_json()
+    # The sub-plan `t` is still busy, so the time has not been paused.
+    assert budget.busy_time.counted_s == 0.0
     scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_count=0, at=20.0)
     assert start_ready_tasks(scheduler, at=20.0) == []
     assert (budget.busy_time.resumed_at, budget.busy_time.seconds) == (None, 20.0)
@@ -426,7 +430,7 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     assert budget_of(successor).busy_time.seconds == 30.0
 
 
-def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
+def test_child_run_reports_that_it_is_idle_and_a_grant_of_its_parent_ends_the_idle_state() -> None:
     budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(model_node("a"), budget=budget)
     assert start_ready_tasks(scheduler) == []
