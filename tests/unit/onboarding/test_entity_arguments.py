@@ -80,7 +80,7 @@ def test_lookup_of_an_unaccepted_type_is_rejected(entity_type: str, kind: str) -
 
 
 @pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("notify", "text")])
-def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: str) -> None:
+def test_lookup_of_an_argument_that_takes_no_entity_is_rejected(verb: str, key: str) -> None:
     assert problems_of_intents(intent(verb, lookups={key: lookup("fund")})) == [
         (
             f"/intents/0/lookups/{key}",
@@ -91,7 +91,7 @@ def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: s
 
 
 @pytest.mark.parametrize("verb", ["any", "undeclared"])
-def test_tool_without_declared_parties_accepts_any_reference_or_lookup(verb: str) -> None:
+def test_tool_without_declared_entities_accepts_any_reference_or_lookup(verb: str) -> None:
     subscription = intent("subscribe", refs={"cbu-id": "@result_2"})
     assert problems_of_intents(subscription, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
     assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
@@ -124,7 +124,7 @@ def test_reference_of_an_unaccepted_kind_is_rejected_with_the_accepted_kinds() -
     ]
 
 
-def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
+def test_reference_for_an_argument_that_takes_no_entity_is_rejected() -> None:
     assert problems_of_intents(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
         (
             "/intents/1/refs/name",
@@ -142,7 +142,7 @@ def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
         {"lookups": {"one-id": lookup("fund"), "two-id": lookup("fund")}},
     ],
 )
-def test_equal_parties_are_rejected_if_they_must_differ(fields: dict[str, Any]) -> None:
+def test_equal_entities_are_rejected_if_they_must_differ(fields: dict[str, Any]) -> None:
     ((_, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **fields))
     assert message == "join: 'two-id' is the same entity as 'one-id', and must be a different entity"
 
@@ -157,17 +157,17 @@ def test_equal_parties_are_rejected_if_they_must_differ(fields: dict[str, Any]) 
         {"params": {"one-id": "fund_1"}},
     ],
 )
-def test_different_parties_are_accepted(fields: dict[str, Any]) -> None:
+def test_different_entities_are_accepted(fields: dict[str, Any]) -> None:
     assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **fields)) == []
 
 
-def test_parties_of_invalid_references_are_not_compared() -> None:
+def test_entities_of_invalid_references_are_not_compared() -> None:
     refs = {"one-id": "result 1", "two-id": "result 1"}
     problems = problems_of({"intents": [intent("join", refs=refs)]}, tools=TOOLS)
     assert [problem.code for problem in problems] == ["invalid_reference"] * 2
 
 
-def test_references_to_ids_are_checked_in_plans() -> None:
+def test_plan_checks_only_references_to_the_id_of_a_result() -> None:
     def plan(reference: str) -> dict[str, Any]:
         nodes = [
             {"id": "a", "tool": "make-fund"},
@@ -182,7 +182,7 @@ def test_references_to_ids_are_checked_in_plans() -> None:
     assert problems_of(plan("b.result.cbu_id"), tools=TOOLS) == ()
 
 
-def test_entity_keyword_must_list_kinds_of_parties() -> None:
+def test_entity_keyword_must_list_kinds_of_entities() -> None:
     tools = {"t": ToolDeclaration("t", input_schema=schema(x={"type": "string", "x-dagwright-entity": ["funds"]}))}
     tools |= RESOLVER.tools()
     (problem,) = problems_of({"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}, tools=tools)
