@@ -64,7 +64,7 @@ _PLAN_WITH_MIXED_STATUSES = {
         {"id": "skipped", "tool": "echo", "depends_on": ["no"]},
         {"id": "any", "tool": "echo", "depends_on": ["ok", "bad"], "join": "any"},
         {"id": "done", "tool": "echo", "arguments": {"why": "{{bad.error.code}}"}, "join": "all_done"},
-        {"id": "flaky", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST_RETRY},
+        {"id": "flaky", "tool": "flaky", "arguments": {"succeeds_at": 3}, "retry": _FAST_RETRY},
     ]
 }
 _PLAN_WITH_ITEMS = {
@@ -155,7 +155,7 @@ _CALL_BATCH = {
         _short_node("no", "{{b.result}}", when="b.result > 100"),
         _short_node("skipped", "{{no.result}}"),
         _short_node("bad", "{{b.result.gone}}"),
-        {"id": "busy", "tool": "short_busy", "arguments": {"until": 2}, "depends_on": ["b"]},
+        {"id": "busy", "tool": "short_busy", "arguments": {"succeeds_at": 2}, "depends_on": ["b"]},
         {"id": "slow", "tool": "short_hold", "arguments": {"name": "a slow call"}},
         _short_node("c", "{{busy.result}}", depends_on=["slow"]),
         _short_node("each", "{{item}}", for_each=[1, 2], depends_on=["b"]),

@@ -189,14 +189,14 @@ def _failing_tools() -> list[Function]:
         raise GiveUp(message)
 
     @tool(effects="read")
-    def flaky(until: int) -> int:
-        if context().attempt < until:
+    def flaky(succeeds_at: int) -> int:
+        if context().attempt < succeeds_at:
             raise RuntimeError(f"attempt {context().attempt}")
         return context().attempt
 
     @tool(effects="read", max_attempts=5)
-    def busy(until: int) -> int:
-        if context().attempt < until:
+    def busy(succeeds_at: int) -> int:
+        if context().attempt < succeeds_at:
             raise RetryLater("busy", after=timedelta(milliseconds=20))
         return context().attempt
 
@@ -239,8 +239,8 @@ def _pure_tools(harness: CallHarness) -> list[Function]:
         return f"<{token}>"
 
     @tool(effects="pure", timeout=_PURE_TIMEOUT)
-    def pure_flaky(until: int) -> int:
-        if context().attempt < until:
+    def pure_flaky(succeeds_at: int) -> int:
+        if context().attempt < succeeds_at:
             raise RuntimeError(f"attempt {context().attempt}")
         return context().attempt
 
@@ -268,8 +268,8 @@ def _batch_tools(harness: CallHarness) -> list[Function]:
         return value
 
     @tool(effects="read", batch=True, max_attempts=5)
-    async def short_busy(until: int) -> int:
-        if context().attempt < until:
+    async def short_busy(succeeds_at: int) -> int:
+        if context().attempt < succeeds_at:
             raise RetryLater("busy", after=timedelta(milliseconds=20))
         return context().attempt
 
@@ -345,10 +345,10 @@ def _tools_with_requests(harness: CallHarness) -> list[Function]:
 
 def _effect_tools(harness: CallHarness) -> list[Function]:
     @tool(effects="idempotent")
-    def return_key(name: str, until: int = 1) -> str:
-        """Record the key at each attempt and succeed at attempt `until`."""
+    def return_key(name: str, succeeds_at: int = 1) -> str:
+        """Record the key at each attempt and succeed at the attempt `succeeds_at`."""
         harness.effects[name].append(context().idempotency_key)
-        if context().attempt < until:
+        if context().attempt < succeeds_at:
             raise RuntimeError("again")
         return context().idempotency_key
 

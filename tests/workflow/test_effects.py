@@ -30,15 +30,15 @@ _FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
 async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
-        tool_node("completes_at_third_attempt", "flaky", arguments={"until": 3}, retry=_FAST_RETRY),
-        tool_node("needs_fourth_attempt", "flaky", arguments={"until": 4}, retry=_FAST_RETRY),
-        tool_node("single_attempt", "flaky", arguments={"until": 2}, retry={"max_attempts": 1}),
+        tool_node("completes_at_third_attempt", "flaky", arguments={"succeeds_at": 3}, retry=_FAST_RETRY),
+        tool_node("needs_fourth_attempt", "flaky", arguments={"succeeds_at": 4}, retry=_FAST_RETRY),
+        tool_node("single_attempt", "flaky", arguments={"succeeds_at": 2}, retry={"max_attempts": 1}),
         tool_node("not_retryable", "fail", retry=_FAST_RETRY),
         # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
         tool_node(
             "shortened",
             "flaky",
-            arguments={"until": 3},
+            arguments={"succeeds_at": 3},
             retry={**_FAST_RETRY, "first_delay": "1h", "max_delay": "10ms"},
         ),
     ]
@@ -53,7 +53,7 @@ async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None
 
 async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: Runs) -> None:
     # With the plan's delay of an hour, the run would not end within the test.
-    node = tool_node("busy", "busy", arguments={"until": 3}, retry={"first_delay": "1h", "max_attempts": 3})
+    node = tool_node("busy", "busy", arguments={"succeeds_at": 3}, retry={"first_delay": "1h", "max_attempts": 3})
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
 
@@ -61,7 +61,7 @@ async def test_idempotency_key_is_the_same_for_every_attempt(
     runs: Runs, harness: CallHarness, unique_name: str
 ) -> None:
     def keyed_node(node_id: str, **fields: Any) -> dict[str, Any]:
-        arguments = {"name": f"{unique_name} {node_id}", "until": 3}
+        arguments = {"name": f"{unique_name} {node_id}", "succeeds_at": 3}
         return {"id": node_id, "tool": "return_key", "arguments": arguments, "retry": _FAST_RETRY, **fields}
 
     plan = plan_of(

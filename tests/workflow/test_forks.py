@@ -12,7 +12,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.run_input import run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from tests.support.goals import call_node
 from tests.support.plan_building import plan_of
 from tests.support.run_views import view_of
@@ -37,17 +37,17 @@ async def fork(
     forks = Forks(lambda run_id: RunReader(runs.client, run_id), runs.store)
     view = await view_of(runs, handle)
     draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
-    input_fields = await forks.create_run_input(draft)
+    run_input = await forks.create_run_input(draft)
     sent_plan = await split_for_transfer(draft.plan, runs.store)
     message = run_input_to_json(
-        type(input_fields)(
+        RunInput(
             compiled=sent_plan.plan,
             pages=sent_plan.pages,
             inputs=draft.inputs,
-            snapshot=input_fields.snapshot,
-            known_entities=input_fields.known_entities,
-            max_in_flight=input_fields.max_in_flight,
-            model=input_fields.model,
+            snapshot=run_input.snapshot,
+            known_entities=run_input.known_entities,
+            max_in_flight=run_input.max_in_flight,
+            model=run_input.model,
         )
     )
     return draft, await runs.start_raw(message, workflow_id=draft.run_id)
@@ -103,9 +103,12 @@ async def test_fork_of_a_failed_run_keeps_the_idempotency_keys_of_failed_calls(
     plan = plan_of(
         call_node("done", "return_key", name=f"{unique_name} done"),
         {
-            **call_node("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
+            **call_node("each", "return_key", name="{{item.name}}", succeeds_at="{{item.succeeds_at}}"),
             "key": "{{item.name}}",
-            "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
+            "for_each": [
+                {"name": f"{unique_name} x", "succeeds_at": 1},
+                {"name": f"{unique_name} y", "succeeds_at": 9},
+            ],
         },
         {**call_node("after", "echo"), "depends_on": ["each", "done"]},
     )
@@ -129,7 +132,10 @@ async def test_fork_of_a_failed_run_keeps_the_idempotency_keys_of_failed_calls(
 async def test_fork_reuses_results_inside_sub_plans(runs: Runs, harness: CallHarness, unique_name: str) -> None:
     child_plan = plan_of(
         call_node("written", "write", name=f"{unique_name} written"),
-        {**call_node("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
+        {
+            **call_node("failing", "return_key", name=f"{unique_name} failing", succeeds_at=9),
+            "retry": {"max_attempts": 1},
+        },
     )
     plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call_node("after", "echo"), "depends_on": ["sub"]}]}
     first_run = await runs.start(plan)
@@ -201,7 +207,8 @@ async def test_results_of_pure_nodes_and_large_maps_are_reused(
     await cached_runs.check_runs()
 
 
-async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Runs) -> None:
+async def test_fork_with_a_large_snapshot_reuses_all_results(runs: Runs) -> None:
+    # The results have over 700 KB together, so the snapshot of the fork goes through the payload store.
     nodes = [call_node(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
     first_run = await runs.start({"nodes": [{**node, "tool": "echo"} for node in nodes]})
     await document_of(first_run)
@@ -214,7 +221,7 @@ async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Run
 
 
 @pytest.mark.usefixtures("small_pages")
-async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> None:
+async def test_region_whose_nodes_are_in_the_payload_store_runs_again_in_a_fork(runs: Runs) -> None:
     node_count = 410
     nodes: list[Plan] = [call_node("look", "echo", n=1), call_node("n0", "add", left="{{look.result.n}}", right=1)]
     nodes += [
@@ -225,6 +232,7 @@ async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> N
     draft, second_run = await fork(runs, first_run)
 
     assert draft.prediction.reused == ["look"]
+    # The run contains only the last node of the region.
     assert draft.prediction.executed == {f"n{node_count - 1}": "belongs to an offloaded region of pure nodes"}
     assert (await document_of(second_run))["output"] == first_document["output"] == node_count + 1.0
 

@@ -64,7 +64,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
 
 
 async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScript) -> None:
-    plan = plan_text(call_node("a", "plus", left=1, right=2), call_node("b", "flaky", until=1))
+    plan = plan_text(call_node("a", "plus", left=1, right=2), call_node("b", "flaky", succeeds_at=1))
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."

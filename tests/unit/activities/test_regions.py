@@ -120,7 +120,7 @@ async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> N
 
 
 def test_call_in_a_region_has_three_attempts_in_one_batch() -> None:
-    nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
+    nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"succeeds_at": n}} for n in (2, 4)]
     actual = region_results(None, nodes=nodes, registry=HARNESS_TOOLS)
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
