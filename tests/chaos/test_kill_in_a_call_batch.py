@@ -18,7 +18,7 @@ _CHAIN_LENGTH, _LEAF_COUNT = 8, 10
 
 
 def _call(name: str, predecessor: str | None = None) -> dict[str, Any]:
-    arguments = {"name": name, **({} if predecessor is None else {"before": f"{{{{{predecessor}.result}}}}"})}
+    arguments = {"name": name, **({} if predecessor is None else {"previous_result": f"{{{{{predecessor}.result}}}}"})}
     return tool_node(name, "short_effect", arguments=arguments, retry={"max_attempts": 5})
 
 
@@ -44,7 +44,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     names = [*chain, *leaves, "last"]
     assert document["status"] == "completed"
     assert {name: document["nodes"][name]["result"] for name in names} == {name: name for name in names}
-    assert effects_of(folder) == sorted(names), "each effect has one key"
+    assert effects_of(folder) == sorted(names), "each effect was made with one idempotency key"
     attempts = Counter(attempts_of(folder))
     # Each call of the chain was recorded before the next one started.
     assert {name: attempts[name] for name in chain} == {name: 2 if name == "c4" else 1 for name in chain}

@@ -30,6 +30,10 @@ def double_{name}(text: str) -> str:
 '''
 
 
+_PAUSED_BY_ANN = "tool paused by ann at 20"
+"""Start of the text about a pause; it ends in the middle of a date such as `2026-01-05`."""
+
+
 def _write_tools(folder: Path) -> tuple[str, str]:
     name = f"send_{uuid4().hex[:8]}"
     path = folder / "user_tools.py"
@@ -60,15 +64,13 @@ async def test_commands_show_the_paused_tool(commands: CommandLine, write_plan: 
         commands("tool", "list", "--json"),
     )
     for text in (status_result.stdout, node_result.stdout, explain_result.stdout):
-        assert "tool paused by ann at 20" in text
+        assert _PAUSED_BY_ANN in text
         assert "it loses mail" in text
         assert hint in text
     assert f"{tool_name} paused by ann since " in list_result.stdout
     assert f"`dagwright tool resume {tool_name}`" in list_result.stdout
     # The second `tool pause` needs no `--tools`, because the worker of the run has published its tools.
-    assert second_pause_result.document["message"].startswith(
-        f"{tool_name} is already paused: tool paused by ann at 20"
-    )
+    assert second_pause_result.document["message"].startswith(f"{tool_name} is already paused: {_PAUSED_BY_ANN}")
     pauses = [(each["by"], each["reason"]) for each in pause_list.document if each["tool"] == tool_name]
     assert pauses == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
@@ -116,7 +118,7 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
         await server.start()
         document = (await commands("status", "paused-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
-        assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
+        assert document["nodes"]["send"]["reason"].startswith(_PAUSED_BY_ANN)
         watch_process = await commands.start("watch", "paused-killed", "--json")
         (await commands("run", plan, "--id", "other", "--tools", tools_file, "--detach")).check_success()
         await wait_for_run_status(commands, "other", "waiting")

@@ -176,11 +176,11 @@ async def effect_then_hold(name: str) -> str:
 
 
 @tool(effects="read", batch=True)
-def short_effect(name: str, before: Any = None) -> str:
+def short_effect(name: str, previous_result: Any = None) -> str:
     """Make an effect, and then kill this worker if `<folder>/die-<name>` exists.
 
-    The argument `before` is not used: a reference in it makes the node depend on another node. The tool has no fault
-    point, because a call that waits leaves its batch.
+    The argument `previous_result` is not used: a reference in it makes the node depend on another node. The tool has
+    no fault point, because a call that waits leaves its batch.
     """
     _record_effect(name, has_key=True)
     kill_file = _folder() / f"die-{name}"

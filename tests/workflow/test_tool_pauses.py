@@ -115,6 +115,7 @@ async def _read_pause_message(runs: Runs, tool_name: str) -> str:
 async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs: Runs, service: Service) -> None:
     assert await pause_tool(served_runs.client, service.send_tool, by="ann", reason="they migrate") is None
     message = await _read_pause_message(served_runs, service.send_tool)
+    # A time such as `2026-01-05T09:31:00Z` is between the two texts.
     assert message.startswith("tool paused by ann at 20")
     assert message.endswith("Z: they migrate")
     nodes = [
