@@ -33,7 +33,7 @@ async def test_limit_is_raised_on_the_page_of_a_node_that_waits_for_it(serve: Se
             await expect(dialog).to_contain_text("now 1 · at least 1, at most 500")
             await dialog.get_by_label("Deadline").fill("soon")
             await dialog.get_by_role("button", name="Set them").click()
-            await expect(dialog.get_by_role("alert").last).to_contain_text("'deadline'")
+            await expect(dialog.get_by_role("alert").last).to_contain_text("deadline: 'soon' is not a duration")
             await dialog.get_by_label("Deadline").fill("")
             await dialog.get_by_label("Running nodes").fill("2")
             await dialog.get_by_role("button", name="Set them").click()

@@ -59,7 +59,7 @@ class RunList(BaseModel):
 
 
 class RunDocument(OpenModel):
-    """A run with its nodes, as in `dagwright status RUN --json`, but with the field names of the API."""
+    """A run with its nodes, as in `dagwright status RUN --json`, with further fields."""
 
     run_id: str
     execution_id: str = Field(description="Temporal's run ID: one execution of the run.")
@@ -88,7 +88,7 @@ class InputsDocument(BaseModel):
 
 
 class NodeDocument(NodeState):
-    """A node or item, as in `dagwright node RUN NODE --json`, but with the field names of the API."""
+    """A node or item, as in `dagwright node RUN NODE --json`."""
 
     node_id: str
     arguments: Any = Field(default=None, description="Arguments of the node's call; null before the node starts.")
@@ -106,7 +106,7 @@ class GraphDocument(BaseModel):
 
 
 class ExplanationDocument(OpenModel):
-    """Why a run or a node is in its state, as in `dagwright explain --json`, but with the field names of the API."""
+    """Why a run or a node is in its state, as in `dagwright explain --json`."""
 
     run_id: str
     node_id: str | None = None
