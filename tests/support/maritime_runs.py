@@ -1,5 +1,6 @@
 """Runs of questions about shipments: worker tools of `dagwright_maritime`, a search server, and a scripted model."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,10 +70,10 @@ async def answer_question(runs: Runs, question: str, **options: Any) -> Document
     return await runs.read_document(handle, full=True)
 
 
-def worker_response(node_id: str, answer: Any, **conditions: Any) -> Step:
+def worker_response(node_id: str, answer: Any, *, release_event: asyncio.Event | None = None) -> Step:
     """Return the step for a model call of the worker tool at a node; `answer` is JSON or text."""
     message = answer if isinstance(answer, str) else json_text(answer)
-    return step(message, when=When(metadata={"node_id": node_id, "purpose": "worker"}, **conditions))
+    return step(message, when=When(metadata={"node_id": node_id, "purpose": "worker"}), release_event=release_event)
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
