@@ -29,10 +29,16 @@ from tests.support.eventually import eventually
 from tests.support.listed_runs import check_filters, check_pages
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresCluster, private_postgres
-from tests.support.production import ServerPrograms, server_programs
+from tests.support.production import BUILD_TIMEOUT_S, ServerPrograms, server_programs
 from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.postgres, pytest.mark.server, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.server,
+    pytest.mark.slow,
+    # The first test builds the server if it is not in the cache.
+    pytest.mark.timeout(BUILD_TIMEOUT_S + 600),
+]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CONTAINER_COMMANDS = ("useradd", "install")

@@ -13,7 +13,7 @@ from pathlib import Path
 from dagwright.server.binary import SERVER_VERSION
 
 _MODULE = f"go.temporal.io/server@v{SERVER_VERSION}"
-_BUILD_TIMEOUT_S = 1200
+BUILD_TIMEOUT_S = 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 def _output(command: list[str], environment: Mapping[str, str]) -> str:
     variables = {**os.environ, **environment}
     result = subprocess.run(
-        command, env=variables, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False
+        command, env=variables, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
     )
     assert result.returncode == 0, f"{' '.join(command)}: {result.stderr[-2000:]}"
     return result.stdout
