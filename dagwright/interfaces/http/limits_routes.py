@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dagwright.client.steering import Command, read_scheduler
-from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
@@ -30,9 +29,7 @@ class LimitsBody(CommandBody):
         json_schema_extra={"examples": [{"max_parallel": 8, "deadline": "4h", "reason": "more data", "by": "ann"}]},
     )
 
-    max_parallel: int | None = Field(
-        default=None, ge=1, le=MAX_IN_FLIGHT, description="Maximum number of running nodes."
-    )
+    max_parallel: int | None = Field(default=None, ge=1, description="Maximum number of running nodes, 1 to 500.")
     deadline: str | None = Field(default=None, description="Maximum duration from the start of the run, such as `4h`.")
     budget: JsonObject | None = Field(
         default=None, description='New limits of the budget, such as `{"tokens": 90000}`; null removes a limit.'
@@ -88,7 +85,8 @@ async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Resp
     """Change the parallelism, deadline or budget of a run."""
     duration_seconds("deadline", body.deadline)
     changed_limits: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
-    return json_response(await send_command(context, run_id, Command.set_limits(changed_limits), body, param="budget"))
+    param = "budget" if body.budget is not None else None
+    return json_response(await send_command(context, run_id, Command.set_limits(changed_limits), body, param=param))
 
 
 @router.get(
