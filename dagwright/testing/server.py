@@ -1,6 +1,7 @@
 """A scripted server that implements OpenAI's protocol over real sockets.
 
-    async with ModelServer(step("Hello"), step(tool_call("look", at="Oslo"), metadata={"purpose": "agent"})) as server:
+    agent_step = step(tool_call("look", at="Oslo"), when=When(metadata={"purpose": "agent"}))
+    async with ModelServer("Hello", agent_step) as server:
         ...  # the program under test talks to server.base_url
     assert server.calls[0].model == "small"
 
