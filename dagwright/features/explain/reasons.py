@@ -25,7 +25,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import is_batched
 from dagwright.core.scheduler.readiness import can_be_paused, max_calls_of_tool
-from dagwright.core.text import cut_characters
+from dagwright.core.text import cut_characters, format_count
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -219,9 +219,11 @@ def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     tools = scheduler.plan.tools
     tool, call_count = tools.get(node.tool), call_counts[node.tool]
     if node.max_parallel is not None and running_counts[node.id] >= node.max_parallel:
-        return f"{running_counts[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
+        running_text = f"{format_count(running_counts[node.id], 'item')} of {node.id} in progress"
+        return f"{running_text}, and its `max_parallel` is {node.max_parallel}"
     if tool is not None and tool.max_parallel is not None and call_count >= tool.max_parallel:
-        return f"{call_count} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
+        running_text = f"{format_count(call_count, 'call')} of {node.tool} in progress"
+        return f"{running_text}, and its `max_parallel` is {tool.max_parallel}"
     pausable_counts = {name: count for name, count in call_counts.items() if name and can_be_paused(tools.get(name))}
     other_call_count = sum(pausable_counts.values()) - pausable_counts.get(node.tool, 0)
     if node.tool in pausable_counts and call_count >= max_calls_of_tool(other_call_count):

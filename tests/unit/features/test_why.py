@@ -101,7 +101,7 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
 
 def test_ready_node_is_explained_by_the_limit_or_pause_that_delays_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
-    message = "waits for a free slot|1 calls of single run, and its `max_parallel` is 1"
+    message = "waits for a free slot|1 call of single in progress, and its `max_parallel` is 1"
     assert reasons_in(why(scheduler, "b", calls={}))["b"] == ("limit", message, [])
     apply_command(Pause(Actor("ann", "too early")), scheduler, at=7.0)
     scheduler.complete("a", 1, at=8.0)
