@@ -47,4 +47,4 @@ class ServerRejected(CommandRejected):
 
 
 class OptionInvalid(DagwrightError, ValueError):
-    """An option of a run is invalid. The message names the option and its valid values."""
+    """An option of a run, session, list or call limit is invalid. The message names the option and its valid values."""

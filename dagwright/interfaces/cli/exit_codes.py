@@ -58,8 +58,8 @@ class CommandErrorCode(DescribedCode):
     ANSWER_REJECTED = (
         "answer_rejected",
         ExitCode.REJECTED,
-        "The run rejects the answer.",
-        "Send an answer that matches the request.",
+        "The answer is invalid, no node of the run can open a request with this ID, or the run has ended.",
+        "Send an answer that matches a request of `dagwright inbox`.",
     )
     BAD_PLUGIN = (
         "bad_plugin",
@@ -183,7 +183,7 @@ class CommandErrorCode(DescribedCode):
     NO_OPEN_REQUEST = (
         "no_open_request",
         ExitCode.REJECTED,
-        "The run has no open request, or none with this ID.",
+        "The run has no open request, or the form of the answer needs an open request with this ID.",
         "`dagwright inbox` lists the open requests.",
     )
     NO_REQUEST = (

@@ -44,7 +44,12 @@ class ErrorCode(DescribedCode):
         error_type = type or _STATUS_TYPES.get(status) or (SERVER_ERROR if status >= 500 else INVALID_REQUEST_ERROR)
         return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
-    ANSWER_REJECTED = ("answer_rejected", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
+    ANSWER_REJECTED = (
+        "answer_rejected",
+        400,
+        "The answer is invalid, or no node of the run can open a request with this ID.",
+        "Send an answer that matches `answer_schema` of a request in `GET /v1/inbox`.",
+    )
     ANSWER_REQUIRED = (
         "answer_required",
         RUN_FAILED_STATUS,
@@ -198,7 +203,7 @@ class ErrorCode(DescribedCode):
     NO_OPEN_REQUEST = (
         "no_open_request",
         409,
-        "The run has no open request, or none with this ID.",
+        "The run has no open request, or the form of the answer needs an open request with this ID.",
         "List the open requests with `GET /v1/inbox`.",
     )
     NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
